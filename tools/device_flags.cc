@@ -9,10 +9,11 @@
 namespace aerie {
 
 void add_device_flags(CLI::App& app, DeviceFlags& flags) {
-  offer(add_shown(app, "--device", flags.device,
-                  "What computes the model: cpu; cuda or cuda:N, a GPU of NVIDIA's; auto, the first "
-                  "GPU if it can; emulated, a GPU's code on the processor, to try it"),
-        "auto,cpu,cuda,emulated");
+  offer(
+      add_shown(app, "--device", flags.device,
+                "What computes the model: cpu; cuda or cuda:N, a GPU of NVIDIA's; auto, the first "
+                "GPU if it can; emulated, a GPU's code on the processor, to try it"),
+      "auto,cpu,cuda,emulated");
   app.add_option("--n-gpu-layers", flags.layers,
                  "As llama.cpp has it: 0 is --device cpu, all (or as many as there are) a device");
   app.add_option("--gpu-memory", flags.memory,

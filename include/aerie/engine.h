@@ -42,7 +42,10 @@ struct OpenOptions {
   std::string verify = "exact";    // the verification rule
   std::string cache_type = "f16";  // keys and values: "f16", or "q8"
   std::string isa = "auto";        // the instruction set
-  std::string weight_cache = {};   // a folder for packed weights; empty: none
+  // What computes the model: "cpu"; "cuda" or "cuda:N", a GPU; "auto", the first GPU if there is
+  // one that can, else the processor. Models that draft are computed there, too.
+  std::string device = "auto";
+  std::string weight_cache = {};  // a folder for packed weights; empty: none
   // A file of `aerie tune`; empty: none. Where `speculate` is "auto", its choice drafts instead.
   std::string profile = {};
   int prefill_chunk = 512;  // prompt tokens in a pass

@@ -37,7 +37,7 @@ class LLM:
     max_num_batched_tokens: prompt tokens in a pass (512). enable_prefix_caching: prompts begin with what
         earlier ones that began alike have computed (True). kv_cache_dtype: "f16" or "q8".
     weight_type: what float matrices become, such as "q8_0". threads: the cores that the process may use,
-        if not given. verify: the verification rule ("exact"). isa, weight_cache, profile: as the flags of
+        if not given. verify: the verification rule ("exact"). isa, device, weight_cache, profile: as the flags of
         `aerie run`.
 
     Other arguments of vLLM's that change no token are warned of and not used.

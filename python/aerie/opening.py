@@ -47,6 +47,7 @@ FIELDS = {
     "threads": ("threads", (int,), "a number of threads"),
     "verify": ("verify", (str,), "a verification rule"),
     "isa": ("isa", (str,), "an instruction set"),
+    "device": ("device", (str,), 'a device such as "cpu" or "cuda:0"'),
     "weight_cache": ("weight_cache", (str, os.PathLike), "a folder"),
     "profile": ("profile", (str, os.PathLike), "a file of `aerie tune`"),
 }

@@ -26,6 +26,7 @@ void bind_options(nb::module_& module) {
       .def_rw("verify", &OpenOptions::verify)
       .def_rw("cache_type", &OpenOptions::cache_type)
       .def_rw("isa", &OpenOptions::isa)
+      .def_rw("device", &OpenOptions::device)
       .def_rw("weight_cache", &OpenOptions::weight_cache)
       .def_rw("profile", &OpenOptions::profile)
       .def_rw("prefill_chunk", &OpenOptions::prefill_chunk)

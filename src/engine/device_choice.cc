@@ -127,8 +127,7 @@ Expected<DeviceMemory> parse_device_memory(std::string_view text) {
     return DeviceMemory{.bytes = static_cast<int64_t>(bytes)};
   }
   return invalid_argument(
-      "'{}': give a share of the device's, such as 0.9, or bytes, 1M or more, such as 20G",
-      text);
+      "'{}': give a share of the device's, such as 0.9, or bytes, 1M or more, such as 20G", text);
 }
 
 Expected<std::optional<int>> parse_device_layers(std::string_view text) {

@@ -5,6 +5,7 @@
 
 #include "base/errors.h"
 #include "draft/custom.h"
+#include "engine/device_choice.h"
 #include "tensor/quantize.h"
 
 namespace aerie {
@@ -77,6 +78,7 @@ Expected<EngineOptions> parse_options(const OpenOptions& options) {
   out.threads = options.threads;
   out.prefill_chunk = options.prefill_chunk;
   AERIE_ASSIGN_OR_RETURN(out.isa, parse_isa(options.isa));
+  AERIE_ASSIGN_OR_RETURN(out.device, in_context(parse_device(options.device), "device"));
   out.weight_cache = options.weight_cache;
   AERIE_ASSIGN_OR_RETURN(out.cache_type, parse_cache_type(options.cache_type));
   AERIE_ASSIGN_OR_RETURN(out.speculation, parse_speculation("speculate", options.speculate));

@@ -42,10 +42,10 @@ Json head_json(const std::string& model, int threads, kernels::Isa isa, const Li
 
 std::string head_text(const std::string& model, int threads, kernels::Isa isa,
                       const Limits& limits) {
-  const std::string text = fmt::format("{}{}{} threads, {}, {}{}{}\n", model,
-                                       model.empty() ? "" : ", ", threads, kernels::isa_name(isa),
-                                       processor_name(), limits.device.empty() ? "" : "; computed by ",
-                                       limits.device);
+  const std::string text =
+      fmt::format("{}{}{} threads, {}, {}{}{}\n", model, model.empty() ? "" : ", ", threads,
+                  kernels::isa_name(isa), processor_name(),
+                  limits.device.empty() ? "" : "; computed by ", limits.device);
   return text + fmt::format("{} {:.1f} GB/s{}\n", limits.device.empty() ? "read" : "copied",
                             1e-9 * limits.bandwidth, peaks_text(limits));
 }

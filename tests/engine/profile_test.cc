@@ -40,6 +40,15 @@ TEST_F(ProfileTest, ComesBackAsItWasWritten) {
   ASSERT_TRUE(read_back.ok()) << read_back.status().message();
   EXPECT_EQ(difference(read_back->key, written.key), "");
   EXPECT_EQ(to_json(*read_back), to_json(written));
+  EXPECT_THAT(to_json(written), testing::Not(HasSubstr("device")));  // as before there were any
+}
+
+TEST_F(ProfileTest, KnowsItsDevice) {
+  Profile written = some();
+  written.key.device = "A GPU";
+  const auto read_back = read(to_json(written));
+  ASSERT_TRUE(read_back.ok()) << read_back.status().message();
+  EXPECT_EQ(read_back->key.device, "A GPU");
 }
 
 TEST_F(ProfileTest, SaysWhatIsNotTheSame) {
@@ -57,6 +66,10 @@ TEST_F(ProfileTest, SaysWhatIsNotTheSame) {
   other = key;
   other.cache_type = kernels::KvType::kF16;
   EXPECT_EQ(difference(key, other), "cache q8, now f16");
+  other = key;
+  other.device = "A GPU";
+  EXPECT_EQ(difference(key, other), "the processor, now A GPU");
+  EXPECT_EQ(difference(other, key), "A GPU, now the processor");
 }
 
 TEST_F(ProfileTest, TheNearestChoiceIsTaken) {

@@ -31,6 +31,7 @@ Record sample() {
   r.engine.weight_type = DType::kQ8_0;
   r.engine.cache_type = kernels::KvType::kQ8;
   r.engine.isa = kernels::Isa::kNeon;
+  r.engine.device = "cuda:1";
   r.engine.context = 64;
   r.engine.threads = 3;
   r.engine.speculate = "merge,suffix,recycling";
@@ -70,6 +71,7 @@ TEST(Record, ComesBackAsItWas) {
   EXPECT_EQ(back->engine.weight_type, r.engine.weight_type);
   EXPECT_EQ(back->engine.cache_type, r.engine.cache_type);
   EXPECT_EQ(back->engine.isa, r.engine.isa);
+  EXPECT_EQ(back->engine.device, r.engine.device);
   EXPECT_EQ(back->engine.context, r.engine.context);
   EXPECT_EQ(back->engine.threads, r.engine.threads);
   EXPECT_EQ(back->engine.speculate, r.engine.speculate);
@@ -178,9 +180,11 @@ TEST(Record, EveryKeyIsChecked) {
     const auto location = AllOf(HasSubstr("runs.jsonl:7"), HasSubstr(key));
     json without = good;
     without.erase(key);
-    // What a record of an unknown model, a plain one or one without texts need not have.
+    // What a record of an unknown model, a plain one, one without texts, or one from before there
+    // were devices need not have.
     const bool optional = key == "fingerprint" || key == "weight_type" || key == "prompt" ||
-                          key == "logit_bias" || key == "grammar" || key == "text";
+                          key == "logit_bias" || key == "grammar" || key == "text" ||
+                          key == "device";
     if (optional) {
       EXPECT_TRUE(parse_record(without.dump(), "f:1").ok()) << key;
     } else {
@@ -214,6 +218,7 @@ TEST(Record, SaysWhatIsWrong) {
               HasSubstr("grammar.choices"));
   EXPECT_THAT(with("grammar", {{"kind", "regex"}, {"strict", false}}), HasSubstr("grammar.text"));
   EXPECT_THAT(with("isa", "avx9"), HasSubstr("'avx9'"));
+  EXPECT_THAT(with("device", "tpu"), HasSubstr("'tpu': give auto, cpu"));
   EXPECT_THAT(with("weight_type", "q9"), HasSubstr("'q9'"));
   EXPECT_THAT(with("finish_reason", "tired"), HasSubstr("'tired'"));
   EXPECT_THAT(with("prompt_ids", json::array()), HasSubstr("empty"));

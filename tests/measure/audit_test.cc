@@ -301,6 +301,24 @@ TEST_F(Audit, NamesAnotherInstructionSet) {
               testing::ElementsAre(HasSubstr("replayed with reference")));
 }
 
+TEST_F(Audit, NamesAnotherDevice) {
+  EngineOptions options = engine_options("none");
+  options.device = "cpu";
+  record(options, request(0.0));
+  EXPECT_EQ(records_[0].record.engine.device, "cpu");
+  AuditReport report = audit();
+  EXPECT_EQ(report.outcomes[0].state, State::kEqual);
+  records_[0].record.engine.device = "emulated";
+  records_[0].record.tokens[5] ^= 1;
+  AuditOptions here;
+  here.device = "cpu";
+  report = audit(here);
+  ASSERT_TRUE(report.outcomes[0].divergence);
+  EXPECT_THAT(report.outcomes[0].divergence->notes,
+              testing::ElementsAre(HasSubstr("recorded on emulated, replayed on cpu")));
+  EXPECT_THAT(report.outcomes[0].divergence->settings, HasSubstr(", emulated, "));
+}
+
 TEST_F(Audit, FailuresAreToldAndTheOthersReplayed) {
   record(engine_options("none"), request(0.0));
   record(engine_options("none"), request(0.0));

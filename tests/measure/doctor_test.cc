@@ -282,6 +282,28 @@ TEST(Doctor, SpeedsAreThoseOfTheFloor) {
               AllOf(HasSubstr("bound by multiplying"), Not(HasSubstr("q8_0 weights"))));
 }
 
+TEST(Doctor, DevicesAreNamed) {
+  Diagnosis d = diagnosed(20e9, 80e9);
+  d.machine.no_devices = "there is no driver";
+  EXPECT_THAT(to_text(d, {}), AllOf(HasSubstr("Devices:       none: there is no driver\n"),
+                                    Not(HasSubstr("On a device:"))));
+  auto json = nlohmann::json::parse(to_json(d, {}));
+  EXPECT_EQ(json["machine"]["devices"].size(), 0u);
+  EXPECT_EQ(json["machine"]["no_devices"], "there is no driver");
+  d.machine.no_devices = "";
+  d.machine.devices = {{"cuda:0", "Test GPU", 80 * kGiB, 60 * kGiB, 132, "9.0"}};
+  d.model->device_weight_bytes = kGiB;
+  d.model->device_work_bytes = kGiB / 2;
+  EXPECT_THAT(to_text(d, {}), AllOf(HasSubstr("cuda:0: Test GPU, capability 9.0, 132 processors, "
+                                              "60.0 GiB of 80.0 GiB free"),
+                                    HasSubstr("On a device:   1.5 GiB: 1.0 GiB of weights")));
+  json = nlohmann::json::parse(to_json(d, {}));
+  EXPECT_EQ(json["machine"]["devices"][0]["device"], "cuda:0");
+  EXPECT_EQ(json["model"]["device"]["weight_bytes"], kGiB);
+  d.model->device_status = Status(StatusCode::kUnsupported, "no code for it");
+  EXPECT_THAT(to_text(d, {}), HasSubstr("On a device:   no code for it\n"));
+}
+
 TEST(Doctor, TheWorstComesFirst) {
   Diagnosis d;
   d.machine = sound_machine();
@@ -313,6 +335,10 @@ TEST(Doctor, FactsOfAModel) {
   EXPECT_GT(facts->weight_bytes, 0);
   EXPECT_GT(facts->cache_bytes, 0);
   EXPECT_GT(facts->work_bytes, 0);
+  EXPECT_TRUE(facts->device_status.ok()) << facts->device_status.message();
+  EXPECT_GT(facts->device_weight_bytes, 0);
+  EXPECT_GT(facts->device_cache_bytes, 0);
+  EXPECT_GT(facts->device_work_bytes, 0);
   ASSERT_EQ(facts->conversions.size(), 2u);
   EXPECT_LT(facts->conversions[0].work.weight_bytes, facts->work.weight_bytes);
   EXPECT_LT(facts->conversions[1].work.weight_bytes, facts->conversions[0].work.weight_bytes);

@@ -129,6 +129,9 @@ TEST(Floor, TypesWithoutADotOfTheirOwnTakeThatOfFloats) {
   EXPECT_DOUBLE_EQ(floor_seconds(work, 0, 1, limits), 2.0);
   limits.dots[static_cast<size_t>(Dot::kBfloat)] = 200.0;
   EXPECT_DOUBLE_EQ(floor_seconds(work, 0, 1, limits), 0.5);
+  limits.dots = {};  // as of a device
+  work.weight_bytes = 3;
+  EXPECT_DOUBLE_EQ(floor_seconds(work, 0, 1, limits), 3.0);
 }
 
 }  // namespace aerie::measure::floor_test

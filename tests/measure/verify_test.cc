@@ -69,6 +69,29 @@ TEST(VerifyBench, ReadsPromptsOfAModelWithoutAFile) {
   EXPECT_EQ(out[1]["tokens_per_second"], report->prompts[1].tokens_per_second);
 }
 
+TEST(VerifyBench, HoldsADeviceToItsOwnMemory) {
+  VerifyOptions options = small("tiny, emulated");
+  MakeModelOptions made;
+  made.shape = "tiny";
+  made.layers = 1;
+  options.engine.make_file = [made](ThreadPool& pool) { return random_model(made, pool); };
+  options.engine.device = "emulated";
+  options.rows = {2};
+  options.contexts = {5};
+  options.repeats = 1;
+  const auto report = bench_verify(options);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_THAT(report->limits.device, HasSubstr("emulated"));
+  EXPECT_GT(report->limits.bandwidth, 0.0);
+  EXPECT_EQ(report->limits.dot(kernels::Dot::kFloat), 0.0);
+  EXPECT_GT(report->points[1].floor_ms, 0.0);
+  EXPECT_THAT(to_text(*report),
+              testing::AllOf(HasSubstr("; computed by emulated"), HasSubstr("\ncopied ")));
+  const json out = json::parse(to_json(*report));
+  EXPECT_EQ(out["device"], report->limits.device);
+  EXPECT_EQ(out["peak"].size(), 0u);
+}
+
 TEST(VerifyBench, CountsExperts) {
   const MadeModel model("tiny-experts", DType::kQ4_0);
   const auto report = bench_verify(small(model.path()));

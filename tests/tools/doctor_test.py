@@ -38,7 +38,7 @@ class Doctor(unittest.TestCase):
     def test_a_machine(self):
         status, text, said = aerie("doctor", "--no-measure")
         self.assertEqual((status, said), (0, ""))
-        for word in ("Versions:", "aerie-train", "Processor:", "Instructions:", "Memory:", "Huge pages:", "Folder:"):
+        for word in ("Versions:", "aerie-train", "Processor:", "Instructions:", "Memory:", "Huge pages:", "Devices:", "Folder:"):
             self.assertIn(word, text)
         self.assertNotIn("Measured:", text)
         self.assertNotIn("fatal", text)

@@ -15,6 +15,7 @@
 #include "base/errors.h"
 #include "base/interrupt.h"
 #include "base/standard_streams.h"
+#include "engine/device_choice.h"
 #include "measure/audit/audit_server.h"
 #include "report/text_file.h"
 #include "tools/flags.h"
@@ -30,7 +31,8 @@ struct Flags {
   std::vector<std::string> files;
   measure::AuditOptions local;
   measure::ServerAuditOptions server;
-  std::string speculate = "none", isa = "recorded", send = "ids", api_key_file, json;
+  std::string speculate = "none", isa = "recorded", device = "recorded", send = "ids", api_key_file,
+              json;
   std::string since;
   measure::RecordChoice choice;
 };
@@ -60,6 +62,9 @@ Expected<measure::AuditReport> run_locally(Flags& flags,
                          in_context(parse_speculative_spec(flags.speculate), "--speculate"));
   if (flags.isa != "recorded") {
     AERIE_ASSIGN_OR_RETURN(flags.local.isa, parse_isa(flags.isa));
+  }
+  if (flags.device != "recorded") {
+    AERIE_ASSIGN_OR_RETURN(flags.local.device, in_context(parse_device(flags.device), "--device"));
   }
   flags.local.cancel = &interrupted;
   return measure::audit_locally(flags.local, records);
@@ -127,6 +132,9 @@ void add_local_flags(CLI::App& app, Flags& flags, CLI::Option* url) {
       ->capture_default_str();
   add("--threads", o.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
   add("--isa", flags.isa, "recorded (or the best there is), " + isa_choices())
+      ->capture_default_str();
+  add("--device", flags.device,
+      "recorded (of GPUs the first, or the processor), cpu, cuda, cuda:N or emulated")
       ->capture_default_str();
   add("--ctx", o.context, "Tokens of context (default: as recorded)")
       ->check(CLI::Range(2, 1 << 26));

@@ -79,6 +79,7 @@ Expected<int> run(const Flags& flags, const CLI::App& app) {
   AERIE_ASSIGN_OR_RETURN(ReportFile json, ReportFile::open(flags.json));
   measure::Diagnosis diagnosis;
   diagnosis.machine = measure::read_machine_facts(flags.threads);
+  read_device_facts(diagnosis.machine);
   std::error_code error;
   diagnosis.machine.folders = {
       measure::folder_facts("temporary files", fs::temp_directory_path(error).string()),

@@ -110,6 +110,10 @@ Status read_engine(const JsonObject& line, RecordedEngine& out) {
   AERIE_ASSIGN_OR_RETURN(out.cache_type,
                          named(line, "cache_type", kernels::kAllKvTypes, kernels::kv_type_name));
   AERIE_ASSIGN_OR_RETURN(out.isa, named(line, "isa", kernels::kEveryIsa, kernels::isa_name));
+  AERIE_ASSIGN_OR_RETURN(const std::string_view device, line.string("device", "cpu"));
+  const Expected<std::string> known = parse_device(device);
+  if (!known.ok()) return invalid(line, "device", known.status().message());
+  out.device = *known;
   AERIE_ASSIGN_OR_RETURN(out.context, int_in(line, "context", 2, kMostPositions));
   AERIE_ASSIGN_OR_RETURN(out.threads, int_in(line, "threads", 1));
   AERIE_ASSIGN_OR_RETURN(out.speculate, text_of(line, "speculate"));
@@ -217,6 +221,7 @@ RecordedEngine recorded_engine(const OpenedModel& opened) {
   out.weight_type = options.weight_type;
   out.cache_type = options.cache_type;
   out.isa = options.isa;
+  out.device = options.device;
   out.context = options.context;
   out.threads = options.threads;
   out.speculate = to_string(options.speculation);
@@ -263,6 +268,7 @@ std::string to_line(const Record& record) {
   out["weight_type"] = engine.weight_type ? Json(dtype_info(*engine.weight_type).name) : Json();
   out["cache_type"] = kernels::kv_type_name(engine.cache_type);
   out["isa"] = kernels::isa_name(engine.isa);
+  out["device"] = engine.device;
   out["context"] = engine.context;
   out["threads"] = engine.threads;
   out["speculate"] = engine.speculate;

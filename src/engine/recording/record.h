@@ -22,6 +22,7 @@ struct RecordedEngine {
   std::optional<DType> weight_type;
   kernels::KvType cache_type = kernels::KvType::kF16;
   kernels::Isa isa = kernels::Isa::kReference;
+  std::string device = "cpu";  // EngineOptions::device
   int context = 0;
   int threads = 0;
   std::string speculate = "none";  // the short form of --speculate

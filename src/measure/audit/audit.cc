@@ -58,6 +58,9 @@ EngineOptions LocalAudit::engine_options(const RecordedEngine& recorded) const {
   out.weight_type = recorded.weight_type;
   out.cache_type = recorded.cache_type;
   out.context = options_.context > 0 ? options_.context : recorded.context;
+  // A GPU may be another here, or none.
+  out.device = recorded.device.starts_with("cuda") ? "auto" : recorded.device;
+  if (!options_.device.empty()) out.device = options_.device;
   if (options_.isa) {
     out.isa = *options_.isa;
   } else if (kernels::isa_supported(recorded.isa)) {
@@ -68,7 +71,7 @@ EngineOptions LocalAudit::engine_options(const RecordedEngine& recorded) const {
 
 bool same_engine(const EngineOptions& a, const EngineOptions& b) {
   return a.weight_type == b.weight_type && a.cache_type == b.cache_type && a.context == b.context &&
-         a.isa == b.isa;
+         a.isa == b.isa && a.device == b.device;
 }
 
 void LocalAudit::tell(int done) {
@@ -132,6 +135,11 @@ void LocalAudit::replay(Engine& engine, const AuditRecord& one, AuditOutcome& ou
   if (engine.parts().options.isa != record.engine.isa) {
     notes.push_back(fmt::format("replayed with {}: between instruction sets ids may differ",
                                 kernels::isa_name(engine.parts().options.isa)));
+  }
+  const std::string& device = engine.parts().options.device;
+  if (device != record.engine.device) {
+    notes.push_back(fmt::format("recorded on {}, replayed on {}: between devices ids may differ",
+                                record.engine.device, device));
   }
   if (fingerprints_[record.engine.weight_type] != record.engine.fingerprint) {
     notes.push_back(fmt::format("recorded with another model, {}", record.engine.model));

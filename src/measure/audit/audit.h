@@ -73,6 +73,7 @@ struct AuditOptions {
   SpeculativeConfig speculation;
   int context = 0;                  // 0: as recorded, which some models' positions depend on
   std::optional<kernels::Isa> isa;  // none: as recorded where this processor has it, else the best
+  std::string device = {};          // empty: as recorded, a GPU if one can be had
   bool other_models = false;        // replay what another model was asked, too
   // Told after each record. May be null.
   std::function<void(int done, int of)> progress;

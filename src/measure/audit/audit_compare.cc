@@ -69,12 +69,12 @@ std::string settings_of(const Record& record) {
   if (record.ignore_eos) out += ", ignore_eos";
   if (record.grammar) out += ", with a grammar";
   const RecordedEngine& e = record.engine;
-  return out +
-         fmt::format("; recorded with {}, {}, cache {}{}, {}, {} threads", printable(e.speculate),
-                     verify_rule_name(e.rule), kernels::kv_type_name(e.cache_type),
-                     e.weight_type ? fmt::format(", weights {}", dtype_info(*e.weight_type).name)
-                                   : std::string(),
-                     kernels::isa_name(e.isa), e.threads);
+  return out + fmt::format(
+                   "; recorded with {}, {}, cache {}{}, {}, {}, {} threads", printable(e.speculate),
+                   verify_rule_name(e.rule), kernels::kv_type_name(e.cache_type),
+                   e.weight_type ? fmt::format(", weights {}", dtype_info(*e.weight_type).name)
+                                 : std::string(),
+                   e.device, kernels::isa_name(e.isa), e.threads);
 }
 
 // A reply that ended in the middle of a character: servers show it or leave it out.

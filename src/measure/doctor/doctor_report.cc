@@ -71,6 +71,13 @@ std::string machine_text(const MachineFacts& m) {
                                                 size_text(m.free_swap), size_text(m.swap))
                                   : "no swap space"));
   add_line(text, "Huge pages:", m.huge_pages.empty() ? "none" : m.huge_pages);
+  for (const DeviceFacts& device : m.devices) {
+    add_line(text, "Device:",
+             fmt::format("{}: {}, capability {}, {} processors, {} of {} free", device.name,
+                         printable(device.make), device.capability, device.processors,
+                         size_text(device.free), size_text(device.memory)));
+  }
+  if (!m.no_devices.empty()) add_line(text, "Devices:", "none: " + printable(m.no_devices, 4096));
   for (const Folder& folder : m.folders) {
     add_line(text, "Folder:",
              fmt::format("{}, of {}: {} free", printable(folder.path, 4096), folder.what,
@@ -92,6 +99,12 @@ std::string model_text(const Diagnosis& d) {
       fmt::format(
           "{}{}", sizes_text(m.weight_bytes, m.cache_bytes, m.work_bytes),
           m.drafters.empty() ? "" : fmt::format("; with its drafters {}", size_text(m.bytes()))));
+  if (!d.machine.devices.empty()) {
+    add_line(text, "On a device:",
+             m.device_status.ok()
+                 ? sizes_text(m.device_weight_bytes, m.device_cache_bytes, m.device_work_bytes)
+                 : printable(m.device_status.message(), 4096));
+  }
   for (const DrafterFacts& drafter : m.drafters) {
     add_line(
         text, "Drafter:",
@@ -133,6 +146,16 @@ Json machine_json(const MachineFacts& m) {
               {"available_memory", size(m.available)},
               {"swap", size(m.swap)},
               {"free_swap", size(m.free_swap)}};
+  out["devices"] = Json::array();
+  for (const DeviceFacts& device : m.devices) {
+    out["devices"].push_back({{"device", device.name},
+                              {"name", device.make},
+                              {"capability", device.capability},
+                              {"processors", device.processors},
+                              {"memory", device.memory},
+                              {"free_memory", device.free}});
+  }
+  out["no_devices"] = m.no_devices.empty() ? Json() : Json(m.no_devices);
   out["folders"] = Json::array();
   for (const Folder& folder : m.folders) {
     out["folders"].push_back(
@@ -151,6 +174,14 @@ Json limits_json(const Limits& limits) {
   return out;
 }
 
+// What it would take of a device's memory, or why none computes it.
+Json device_json(const ModelFacts& m) {
+  if (!m.device_status.ok()) return {{"unsupported", m.device_status.message()}};
+  return {{"weight_bytes", m.device_weight_bytes},
+          {"cache_bytes", m.device_cache_bytes},
+          {"work_bytes", m.device_work_bytes}};
+}
+
 Json model_json(const Diagnosis& d) {
   const ModelFacts& m = *d.model;
   Json out = {{"path", m.path},
@@ -163,6 +194,7 @@ Json model_json(const Diagnosis& d) {
               {"weight_bytes", m.weight_bytes},
               {"cache_bytes", m.cache_bytes},
               {"work_bytes", m.work_bytes},
+              {"device", device_json(m)},
               {"drafters", Json::array()},
               {"bytes", m.bytes()}};
   for (const DrafterFacts& drafter : m.drafters) {

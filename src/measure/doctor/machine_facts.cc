@@ -1,5 +1,7 @@
 #include "measure/doctor/machine_facts.h"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -9,6 +11,7 @@
 
 #include "base/processor.h"
 #include "engine/memory.h"
+#include "kernels/device/open_device.h"
 
 namespace aerie::measure {
 namespace {
@@ -69,6 +72,21 @@ Folder folder_facts(std::string what, std::string path) {
     if (!missing || at == at.parent_path()) break;
   }
   return folder;
+}
+
+void read_device_facts(MachineFacts& facts) {
+  constexpr int kMost = 64;
+  for (int i = 0; i < kMost; ++i) {
+    const std::string name = fmt::format("cuda:{}", i);
+    const auto device = device::open(name);
+    if (!device.ok()) {
+      if (i == 0) facts.no_devices = device.status().message();
+      return;
+    }
+    const device::Info info = (*device)->info();
+    facts.devices.push_back({name, static_cast<const char*>(info.name), info.memory, info.free,
+                             info.processors, fmt::format("{}.{}", info.major, info.minor)});
+  }
 }
 
 MachineFacts read_machine_facts(int threads, const std::string& root) {

@@ -16,6 +16,16 @@ struct Folder {
   int64_t free = -1;  // bytes for this user where it is, or would be made; -1: not known
 };
 
+// A device beside the processor, that computes models.
+struct DeviceFacts {
+  std::string name;  // as --device has it
+  std::string make;
+  int64_t memory = 0;
+  int64_t free = 0;
+  int processors = 0;
+  std::string capability;  // "9.0"
+};
+
 struct MachineFacts {
   std::string processor;
   std::vector<std::string> features;  // of the processor, as the system names them
@@ -33,11 +43,16 @@ struct MachineFacts {
   int64_t swap = -1;
   int64_t free_swap = -1;
   std::vector<Folder> folders;
+  std::vector<DeviceFacts> devices;
+  std::string no_devices;  // why there are none; empty: nobody looked
 };
 
 // `threads` 0: as many as programs take. `root` stands before the paths of /proc and /sys that are
 // read, which is for tests. Folders are the caller's.
 MachineFacts read_machine_facts(int threads, const std::string& root = "");
+
+// GPUs, of which each is opened for a moment.
+void read_device_facts(MachineFacts& facts);
 
 // Its parts, of files below `root`.
 

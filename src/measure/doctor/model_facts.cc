@@ -9,6 +9,7 @@
 #include "engine/engine_options.h"
 #include "engine/model_source.h"
 #include "kv/kv_cache.h"
+#include "model/device/load_device_model.h"
 #include "model/import/head_file.h"
 #include "model/model.h"
 
@@ -93,6 +94,13 @@ Expected<ModelFacts> read_model_facts(const std::string& path, int context, kern
                             kernels::KvType::kF16, {.rows = options.max_rows, .sequences = 2}) +
       KvCache::state_bytes_needed(config, 1, {.loose_rows = 64, .snapshots = 4});
   facts.work_bytes = working_bytes(config, options);
+  facts.device_status = supported_by_device(file);
+  if (facts.device_status.ok()) {
+    facts.device_weight_bytes = device_weight_bytes(file);
+    facts.device_cache_bytes =
+        KvCache::bytes_needed(config, int64_t{facts.context} + kernels::kPagePositions);
+    facts.device_work_bytes = device_working_bytes(file, options);
+  }
   AERIE_ASSIGN_OR_RETURN(facts.work, work_of(file));
   AERIE_RETURN_IF_ERROR(add_conversions(path, pool, facts));
   DraftTarget target;

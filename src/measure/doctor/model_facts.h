@@ -31,6 +31,11 @@ struct ModelFacts {
   int64_t weight_bytes = 0;
   int64_t cache_bytes = 0;
   int64_t work_bytes = 0;
+  // The same of a device's; an error: no device computes it.
+  Status device_status;
+  int64_t device_weight_bytes = 0;
+  int64_t device_cache_bytes = 0;
+  int64_t device_work_bytes = 0;
   PassWork work;
   std::vector<ConvertedWork> conversions;  // none unless there are float matrices
 

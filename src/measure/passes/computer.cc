@@ -89,9 +89,10 @@ Expected<double> device_bandwidth(OpenedDevice& opened) {
     if (from.get() == nullptr || to.get() == nullptr) continue;
     return bandwidth_with(opened, from.get(), to.get(), bytes);
   }
-  return resource_exhausted("{}: there is no memory left to measure its bandwidth with: give a "
-                            "smaller context, or --gpu-memory",
-                            opened.words());
+  return resource_exhausted(
+      "{}: there is no memory left to measure its bandwidth with: give a "
+      "smaller context, or --gpu-memory",
+      opened.words());
 }
 
 Expected<Computer> Computer::open(const OpenedModel& model, int64_t memory_mib) {

@@ -147,8 +147,7 @@ Expected<DecodeReport> bench_decode(const DecodeOptions& options) {
                              speed_of(s.speculative), median(s.speedup),
                              median(s.accepted_length)});
   }
-  AERIE_ASSIGN_OR_RETURN(Computer computer,
-                         Computer::open(engine->parts(), options.memory_mib));
+  AERIE_ASSIGN_OR_RETURN(Computer computer, Computer::open(engine->parts(), options.memory_mib));
   std::array<bool, kernels::kDotCount> wanted = {};
   wanted[static_cast<size_t>(kernels::Dot::kFloat)] = true;
   AERIE_ASSIGN_OR_RETURN(report.limits, computer.measure(wanted));

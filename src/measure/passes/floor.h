@@ -59,8 +59,9 @@ kernels::Dot dot_of(DType type);
 Expected<PassWork> work_of(const ModelFile& file,
                            kernels::KvType cache_type = kernels::KvType::kF16);
 
-// Seconds for `rows` rows. Products whose speed is not known are left out. Weights of 16 bits count as floats where the machine has no dot product
-// of bfloat16, and so do all where it has none of bytes.
+// Seconds for `rows` rows. Products whose speed is not known are left out. Weights of 16 bits count
+// as floats where the machine has no dot product of bfloat16, and so do all where it has none of
+// bytes.
 double floor_seconds(const PassWork& work, int context, int rows, const Limits& limits);
 // The same where it is known how many experts they read.
 double floor_seconds(const PassWork& work, int context, int rows, double experts,

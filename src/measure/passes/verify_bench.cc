@@ -153,8 +153,7 @@ Expected<VerifyReport> bench_verify(const VerifyOptions& options) {
   VerifyReport report;
   AERIE_ASSIGN_OR_RETURN(report.prompts, read_prompts(options, *target, work));
   AERIE_RETURN_IF_ERROR(target->fill(contexts.back()));
-  AERIE_ASSIGN_OR_RETURN(Computer computer,
-                         Computer::open(target->parts(), options.memory_mib));
+  AERIE_ASSIGN_OR_RETURN(Computer computer, Computer::open(target->parts(), options.memory_mib));
 
   std::vector<PassSeries> all;
   for (const int context : contexts) {

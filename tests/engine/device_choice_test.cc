@@ -1,0 +1,286 @@
+#include "engine/device_choice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <climits>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "base/errors.h"
+#include "engine/engine.h"
+#include "tests/testing/tiny_model.h"
+
+namespace aerie::device_choice_test {
+
+using testing::HasSubstr;
+
+constexpr int64_t kMiB = 1 << 20;
+
+// One that is only asked what it is.
+class IdleDevice final : public device::Device {
+ public:
+  explicit IdleDevice(int64_t free) { free_ = free; }
+  device::Info info() override {
+    device::Info info;
+    std::strcpy(info.name, "Test GPU");
+    info.memory = 320 * kMiB;
+    info.free = free_;
+    return info;
+  }
+  void* allocate(size_t) override { return nullptr; }
+  void release(void*) override {}
+  void* allocate_host(size_t) override { return nullptr; }
+  void release_host(void*) override {}
+  void copy_in(void*, const void*, size_t) override {}
+  void copy_out(void*, const void*, size_t) override {}
+  void clear(void*, size_t) override {}
+  bool wait() override { return true; }
+  const char* error() override { return ""; }
+  void begin_graph() override {}
+  device::Graph* end_graph() override { return nullptr; }
+  void launch(device::Graph*) override {}
+  void destroy(device::Graph*) override {}
+  void product(const device::Product&) override {}
+  void place(const device::Place&) override {}
+  void attend(const device::Attend&) override {}
+  void begin(const device::Begin&) override {}
+  void add_normed(const device::AddNormed&) override {}
+  void copy_rows(const device::CopyRows&) override {}
+  void move_entries(const device::MoveEntries&) override {}
+  void best(const device::Best&) override {}
+  void start_clock() override {}
+  double stop_clock() override { return 0.0; }
+
+ private:
+  int64_t free_ = 0;
+};
+
+class DeviceChoice : public testing::Test {
+ protected:
+  DeviceChoice() {
+    access_.open = [this](const std::string& name) -> Expected<std::unique_ptr<device::Device>> {
+      opened_.push_back(name);
+      if (!status_.ok()) return status_;
+      return std::unique_ptr<device::Device>(new IdleDevice(free_));
+    };
+    access_.supports = [this](const ModelFile&) { return supported_; };
+    access_.is_there = [this] { return is_there_; };
+  }
+
+  // The device's name, "cpu", or the error; what was logged is in said_.
+  std::string choose(const EngineOptions& options) {
+    const auto config = read_model_config(file_.gguf());
+    EXPECT_TRUE(config.ok());
+    testing::internal::CaptureStderr();
+    auto chosen = choose_device(options, file_.gguf(), *config, access_);
+    said_ = testing::internal::GetCapturedStderr();
+    if (!chosen.ok()) return std::string(chosen.status().message());
+    if (*chosen == nullptr) return "cpu";
+    device_ = std::move(*chosen);
+    return device_->name;
+  }
+  std::string choose(const std::string& device, std::optional<int> layers = std::nullopt) {
+    EngineOptions options;
+    options.device = device;
+    options.device_layers = layers;
+    return choose(options);
+  }
+
+  const test::TinyFile file_{test::TinySpec{}};  // two layers
+  DeviceAccess access_;
+  Status status_, supported_;
+  bool is_there_ = true;
+  int64_t free_ = 200 * kMiB;
+  std::vector<std::string> opened_;
+  std::unique_ptr<OpenedDevice> device_;
+  std::string said_;
+};
+
+TEST(DeviceNames, AreRead) {
+  for (const auto& [text, name] : {std::pair("auto", "auto"),
+                                   {"cpu", "cpu"},
+                                   {"none", "cpu"},
+                                   {"cuda", "cuda:0"},
+                                   {"gpu", "cuda:0"},
+                                   {"cuda:3", "cuda:3"},
+                                   {"CUDA1", "cuda:1"},
+                                   {"emulated", "emulated"}}) {
+    const auto read = parse_device(text);
+    ASSERT_TRUE(read.ok()) << read.status().message();
+    EXPECT_EQ(*read, name);
+  }
+  for (const char* text : {"", "cuda:", "cuda:-1", "cuda:x", "cuda:1 ", "CUDA0,CUDA1", "rocm"}) {
+    const auto read = parse_device(text);
+    ASSERT_FALSE(read.ok()) << text;
+    EXPECT_EQ(read.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(read.status().message(), HasSubstr("give auto, cpu, cuda, cuda:N or emulated"));
+  }
+}
+
+TEST(DeviceMemoryLimit, IsBytesOrAShare) {
+  EXPECT_EQ(*parse_device_memory("0.9"), DeviceMemory{.share = 0.9});
+  EXPECT_EQ(*parse_device_memory("1"), DeviceMemory{.share = 1.0});
+  EXPECT_EQ(*parse_device_memory("1048576"), DeviceMemory{.bytes = kMiB});
+  EXPECT_EQ(*parse_device_memory("20G"), DeviceMemory{.bytes = 20480 * kMiB});
+  EXPECT_EQ(*parse_device_memory("1.5GiB"), DeviceMemory{.bytes = 1536 * kMiB});
+  EXPECT_EQ(*parse_device_memory("500mb"), DeviceMemory{.bytes = 500 * kMiB});
+  for (const char* text : {"", "0", "-1", "nan", "inf", "1.5", "24", "20X", "20Gx", "G", "1e30"}) {
+    const auto read = parse_device_memory(text);
+    ASSERT_FALSE(read.ok()) << text;
+    EXPECT_THAT(read.status().message(), HasSubstr("such as 20G")) << text;
+  }
+}
+
+TEST(DeviceLayers, AreANumberOrAll) {
+  EXPECT_EQ(*parse_device_layers("99"), 99);
+  EXPECT_EQ(*parse_device_layers("all"), INT_MAX);
+  EXPECT_EQ(*parse_device_layers("auto"), std::nullopt);
+  EXPECT_EQ(*parse_device_layers("-1"), std::nullopt);
+  for (const char* text : {"", "some", "3.5", "9999999999999"}) {
+    EXPECT_FALSE(parse_device_layers(text).ok()) << text;
+  }
+}
+
+TEST_F(DeviceChoice, TheProcessorIsAskedForNothing) {
+  EXPECT_EQ(choose("cpu"), "cpu");
+  EXPECT_EQ(choose("auto", 0), "cpu");
+  EXPECT_THAT(opened_, testing::IsEmpty());
+  EXPECT_EQ(said_, "");
+}
+
+TEST_F(DeviceChoice, AutoTakesTheFirstGpu) {
+  EXPECT_EQ(choose("auto"), "cuda:0");
+  EXPECT_EQ(device_->words(), "cuda:0 (Test GPU)");
+  EXPECT_EQ(said_, "");
+  EXPECT_EQ(choose("auto", 2), "cuda:0");
+  EXPECT_EQ(choose("auto", 99), "cuda:0");
+  EXPECT_EQ(choose("cuda:1", 0), "cuda:1");  // a name says more
+}
+
+TEST_F(DeviceChoice, AutoSaysWhyAGpuIsNotUsed) {
+  status_ = not_supported("too old");
+  EXPECT_EQ(choose("auto"), "cpu");
+  EXPECT_THAT(said_, HasSubstr("there is a GPU, and the processor computes"));
+  EXPECT_THAT(said_, HasSubstr("too old"));
+  is_there_ = false;
+  EXPECT_EQ(choose("auto"), "cpu");
+  EXPECT_EQ(said_, "");
+  EXPECT_EQ(choose("auto", 99), "cpu");
+  EXPECT_THAT(said_, HasSubstr("in spite of --n-gpu-layers: too old"));
+  is_there_ = true;
+  status_ = Status();
+  supported_ = not_supported("no code for such layers");
+  opened_.clear();
+  EXPECT_EQ(choose("auto"), "cpu");
+  EXPECT_THAT(said_, HasSubstr("no code for such layers"));
+  EXPECT_THAT(opened_, testing::IsEmpty());
+}
+
+TEST_F(DeviceChoice, ADeviceThatWasAskedForIsHadOrAnError) {
+  status_ = not_supported("there is no driver");
+  EXPECT_EQ(choose("cuda:0"), "--device cuda:0: there is no driver");
+  status_ = Status();
+  supported_ = not_supported("no code for such layers");
+  EXPECT_EQ(choose("emulated"), "--device emulated: no code for such layers");
+  supported_ = Status();
+  EngineOptions options;
+  options.device = "cuda:0";
+  options.cache_type = kernels::KvType::kQ8;
+  EXPECT_THAT(choose(options), HasSubstr("caches of f16 alone: leave out --cache-type q8"));
+  options.device = "auto";
+  EXPECT_EQ(choose(options), "cpu");
+  EXPECT_THAT(said_, HasSubstr("caches of f16 alone"));
+}
+
+TEST_F(DeviceChoice, LayersAreNotDivided) {
+  EXPECT_THAT(choose("auto", 1), HasSubstr("--n-gpu-layers 1: layers are not divided"));
+  EXPECT_THAT(choose("cuda:0", 1), HasSubstr("give 0, or 2 or more, which is all"));
+}
+
+TEST_F(DeviceChoice, MemoryIsWhatIsFreeWithinTheLimit) {
+  EngineOptions options;
+  options.device = "cuda:0";
+  ASSERT_EQ(choose(options), "cuda:0");
+  EXPECT_EQ(device_->room.free(), 190 * kMiB);  // a 32nd of 320 MiB is left alone
+  options.device_memory.share = 0.5;
+  ASSERT_EQ(choose(options), "cuda:0");
+  EXPECT_EQ(device_->room.free(), 160 * kMiB);
+  device_->room.taken = 100 * kMiB;
+  EXPECT_EQ(device_->room.free(), 60 * kMiB);
+  options.device_memory = {.bytes = 1000 * kMiB};
+  ASSERT_EQ(choose(options), "cuda:0");
+  EXPECT_EQ(device_->room.free(), 190 * kMiB);
+}
+
+TEST_F(DeviceChoice, SaysWhatIsMissing) {
+  EngineOptions options;
+  options.device = "cuda:0";
+  options.device_memory.bytes = 100 * kMiB;
+  ASSERT_EQ(choose(options), "cuda:0");
+  EXPECT_TRUE(check_device_memory("m", {50 * kMiB, 30 * kMiB, 20 * kMiB}, *device_).ok());
+  const Status status = check_device_memory("m.gguf", {150 * kMiB, 30 * kMiB, 20 * kMiB}, *device_);
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.message(),
+            "m.gguf: 150 MiB of weights, 30 MiB of cache and 20 MiB of working memory do not fit "
+            "into the 100 MiB that cuda:0 (Test GPU) has left of 320 MiB, of which --gpu-memory "
+            "allows 100 MiB: 100 MiB are missing; take a smaller model, a smaller context, or a "
+            "cache of fewer tokens or fewer bits");
+}
+
+TEST_F(DeviceChoice, AutoLeavesADeviceWithoutRoomAlone) {
+  EngineOptions options;
+  ASSERT_EQ(choose(options), "cuda:0");
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(leave_device(options, *device_, resource_exhausted("9 MiB are missing")).ok());
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("and not cuda:0 (Test GPU): 9 MiB are missing"));
+  // What is wrong with the model is wrong elsewhere, too.
+  EXPECT_EQ(leave_device(options, *device_, invalid_data("torn")).message(), "torn");
+  options.device = "cuda:0";
+  EXPECT_EQ(leave_device(options, *device_, resource_exhausted("full")).message(), "full");
+}
+
+// The emulator, through the engine.
+TEST(DeviceOfAnEngine, ComputesModelAndDrafts) {
+  test::TinySpec spec;
+  spec.vocab = test::kByteVocab;
+  spec.tokenizer = true;
+  const std::string path = testing::TempDir() + "device_choice.gguf";
+  ASSERT_TRUE(test::tiny_gguf(spec).write(path).ok());
+  EngineOptions options;
+  options.model = path;
+  options.threads = 1;
+  options.context = 64;
+  options.device = "emulated";
+  options.speculation = *parse_speculative_spec("draft_model:model=" + path + ",gate=0");
+  const auto engine = Engine::open(options);
+  ASSERT_TRUE(engine.ok()) << engine.status().message();
+  OpenedModel& parts = (*engine)->parts();
+  EXPECT_EQ(parts.options.device, "emulated");
+  ASSERT_NE(parts.device, nullptr);
+  EXPECT_THAT(parts.device_make(), HasSubstr("emulated"));
+  EXPECT_EQ(parts.cache->plane(0), nullptr);
+  EXPECT_EQ(parts.memory.taken, 0);  // drafts are there, too
+  EXPECT_GT(parts.device->room.taken, 0);
+  Request request;
+  request.prompt = {65, 66, 67};
+  request.max_tokens = 6;
+  request.ignore_eos = true;
+  const auto drafted = (*engine)->generate(request, nullptr);
+  ASSERT_TRUE(drafted.ok()) << drafted.status().message();
+  EXPECT_GT(drafted->stats.accepted, 0);
+  request.speculate = false;
+  const auto plain = (*engine)->generate(request, nullptr);
+  ASSERT_TRUE(plain.ok()) << plain.status().message();
+  EXPECT_EQ(drafted->tokens, plain->tokens);
+
+  options.device_memory.bytes = kMiB;
+  const auto refused = Engine::open(options);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.status().message(), HasSubstr("--gpu-memory allows 1 MiB"));
+  std::remove(path.c_str());
+}
+
+}  // namespace aerie::device_choice_test
