@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <tuple>
+#include <optional>
 #include <vector>
 
 #include "base/errors.h"
+#include "base/log.h"
 #include "model/device/device_buffers.h"
 #include "model/device/device_planes.h"
 #include "model/device/device_runner.h"
@@ -59,9 +59,10 @@ class DeviceLogits final : public LogitSource {
 
 class DeviceTransformer final : public Model {
  public:
-  DeviceTransformer(Blueprint blueprint, DeviceWeights weights, DeviceRunner runner,
-                    const ModelOptions& options, device::Device& device)
-      : blueprint_(std::move(blueprint)),
+  DeviceTransformer(const ModelFile& file, Blueprint blueprint, DeviceWeights weights,
+                    DeviceRunner runner, const ModelOptions& options, device::Device& device)
+      : file_(file),
+        blueprint_(std::move(blueprint)),
         weights_(std::move(weights)),
         runner_(std::move(runner)),
         options_(options),
@@ -73,6 +74,8 @@ class DeviceTransformer final : public Model {
   Status allocate();
 
   const ModelConfig& config() const override { return blueprint_.config; }
+  // On the processor, where draft heads run: loaded when the first one asks.
+  ModelParts parts() const override;
   int64_t weight_bytes() const override { return weights_.pool.bytes(); }
   ForwardOutputs forward(const ForwardBatch& batch, KvCache& cache) override;
   KvCache::Planes cache_planes() const override { return KvCache::Planes::kElsewhere; }
@@ -87,8 +90,10 @@ class DeviceTransformer final : public Model {
   PassShape shape_of(const ForwardBatch& batch, const PassSizes& sizes) const;
   void bring_back(const ForwardBatch& batch, const PassSizes& sizes, ForwardOutputs& out);
 
+  const ModelFile& file_;
   Blueprint blueprint_;
   DeviceWeights weights_;
+  mutable std::optional<TransformerWeights> ends_;
   DeviceRunner runner_;
   ModelOptions options_;
   device::Device& device_;
@@ -114,6 +119,18 @@ Status DeviceTransformer::allocate() {
   AERIE_RETURN_IF_ERROR(host(states_, wanted * hidden));
   return host(taps_, static_cast<size_t>(options_.max_rows) *
                          static_cast<size_t>(options_.max_taps) * hidden);
+}
+
+ModelParts DeviceTransformer::parts() const {
+  if (!ends_) {
+    auto loaded = TransformerWeights::load_ends(file_, blueprint_, options_);
+    if (!loaded.ok()) {
+      log(LogLevel::kError, loaded.status().with_context(file_.name()).message());
+      return {};
+    }
+    ends_ = std::move(loaded).value();
+  }
+  return {&blueprint_, &*ends_};
 }
 
 void DeviceTransformer::embed(const ForwardBatch& batch) {
@@ -207,7 +224,7 @@ Expected<std::unique_ptr<Model>> load_device_transformer(const ModelFile& file, 
   AERIE_ASSIGN_OR_RETURN(DeviceWeights weights,
                          DeviceWeights::load(file, blueprint, options, device));
   AERIE_ASSIGN_OR_RETURN(DeviceRunner runner, DeviceRunner::create(blueprint, options, device));
-  auto model = std::make_unique<DeviceTransformer>(std::move(blueprint), std::move(weights),
+  auto model = std::make_unique<DeviceTransformer>(file, std::move(blueprint), std::move(weights),
                                                    std::move(runner), options, device);
   AERIE_RETURN_IF_ERROR(model->allocate());
   return std::unique_ptr<Model>(std::move(model));
