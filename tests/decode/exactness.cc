@@ -19,6 +19,7 @@
 #include "draft/network/draft_model.h"
 #include "draft/network/early_exit.h"
 #include "draft/network/layer_skip.h"
+#include "model/device/load_device_model.h"
 #include "tests/testing/test_drafters.h"
 #include "tests/testing/tiny_model.h"
 
@@ -66,8 +67,10 @@ LookaheadOptions lookahead_options(const Setting& setting) {
   return options;
 }
 
-std::unique_ptr<Model> load(const ModelFile& file, const ModelOptions& options) {
-  auto model = load_model(file, options);
+std::unique_ptr<Model> load(const ModelFile& file, const ModelOptions& options,
+                            const Setting& setting) {
+  auto model = setting.device != nullptr ? load_device_model(file, options, *setting.device)
+                                         : load_model(file, options);
   EXPECT_TRUE(model.ok()) << model.status().message();
   return std::move(model).value();
 }
@@ -103,7 +106,7 @@ std::unique_ptr<Drafter> draft_model(const ModelFile& file, const Setting& setti
   if (setting.kind == DraftKind::kPrunedTree) options.vocabulary = most_tokens(options.vocab);
   ModelOptions model_options = test::model_options(setting.threads);
   model_options.max_rows = options.max_rows;
-  auto drafter = make_draft_model_drafter(load(file, model_options), options);
+  auto drafter = make_draft_model_drafter(load(file, model_options, setting), options);
   EXPECT_TRUE(drafter.ok()) << drafter.status().message();
   return std::move(drafter).value();
 }
@@ -304,7 +307,7 @@ std::unique_ptr<Drafter> drafter_for(const Setting& setting, const Replies& plai
       options.vocab = vocab;
       options.without_replacement = true;
       return test::make_sampled_tree_drafter(
-          load(target_of(setting), test::model_options(setting.threads)), options);
+          load(target_of(setting), test::model_options(setting.threads), setting), options);
     }
     case DraftKind::kHead:
     case DraftKind::kHeadTree:
@@ -442,7 +445,7 @@ Replies plain_replies(std::span<const Request> requests, VerifyRule rule) {
   Setting setting;
   setting.rule = rule;
   static const std::unique_ptr<Model> model =
-      load(target_of(setting), target_options(1, setting.positions));
+      load(target_of(setting), target_options(1, setting.positions), setting);
   const DecoderOptions options = decoder_options(setting);
   static const ModelCache owned_cache = test::cache_for(*model, options, 1);
   KvCache& cache = *owned_cache;
@@ -452,11 +455,12 @@ Replies plain_replies(std::span<const Request> requests, VerifyRule rule) {
 namespace {
 
 Replies plain_replies(const Setting& setting) {
-  const bool usual = setting.target == nullptr && setting.head == nullptr;
+  const bool usual =
+      setting.target == nullptr && setting.head == nullptr && setting.device == nullptr;
   if (usual && setting.cache_type == kernels::KvType::kF16) {
     return plain_replies(setting.requests, setting.rule);
   }
-  const auto model = load(target_of(setting), target_options(1, setting.positions));
+  const auto model = load(target_of(setting), target_options(1, setting.positions), setting);
   const ModelCache owned_alone =
       test::cache_for(*model, decoder_options(setting), 1, setting.cache_type);
   KvCache& alone = *owned_alone;
@@ -488,7 +492,7 @@ class Target {
       ranks_ = std::make_unique<test::ThreadRanks>(target_of(setting), options, setting.ranks,
                                                    setting.spoil);
     } else {
-      alone_ = load(target_of(setting), options);
+      alone_ = load(target_of(setting), options, setting);
     }
   }
   Model& model() { return ranks_ ? ranks_->leader() : *alone_; }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/device/device.h"
 #include "tests/testing/decoding.h"
 #include "tests/testing/thread_ranks.h"
 #include "tests/testing/tiny_heads.h"
@@ -80,6 +81,8 @@ struct Setting {
   // context of it and of the cache.
   const ModelFile* target = nullptr;
   int positions = kMaxPositions;
+  // Computes the target and draft models; null: the processor.
+  device::Device* device = nullptr;
   DraftKind kind = DraftKind::kNgram;
   // Must outlive the drafter. If there is one, the usual model is the one of easy heads.
   test::TinyHead* head = nullptr;

@@ -1,0 +1,61 @@
+// On a device, too, speculation changes no token: every drafter, greedy and sampled, alone and with
+// others, and what is drafted is judged.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/decode/exactness.h"
+#include "tests/testing/test_device.h"
+
+namespace aerie::device_exact_test {
+
+class DeviceExact : public testing::TestWithParam<DraftKind> {
+ protected:
+  static Setting setting(int length, int chunk) {
+    Setting setting;
+    setting.device = &test::device_of_tests();
+    setting.kind = GetParam();
+    setting.length = length;
+    setting.chunk = chunk;
+    return setting;
+  }
+};
+
+TEST_P(DeviceExact, ChangesNoToken) {
+  for (const double temperature : {0.0, 0.8}) {
+    Setting one = setting(temperature == 0.0 ? 4 : 7, temperature == 0.0 ? 512 : 20);
+    const Filter filter = temperature == 0.0 ? Filter::kNone : Filter::kAll;
+    one.requests.push_back(request_with(sampling_with(temperature, filter, 5), 48, 40));
+    SCOPED_TRACE(fmt::format("temperature {}", temperature));
+    const Comparison comparison = compare_with_plain(one);
+    EXPECT_EQ(comparison.difference, "");
+    if (!is_gated(GetParam())) expect_speculation(one, comparison.speculative);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, DeviceExact, testing::ValuesIn(kDraftKinds), draft_kind_test_name);
+
+// Prompts of several lengths that come and go: positions behind 256 are another chunk of
+// attention, and rows of several sequences share passes.
+TEST(DeviceExactBatch, WhoeverElseIsThere) {
+  Setting setting;
+  setting.device = &test::device_of_tests();
+  setting.kind = DraftKind::kProphetTree;
+  setting.chunk = 64;
+  setting.requests = mixed_requests();
+  for (test::Request& request : setting.requests) request.options.max_tokens = 24;
+  EXPECT_EQ(compare_with_plain(setting).difference, "");
+}
+
+// Prefixes that are kept and adopted, sequences that are suspended: entries move in the planes.
+TEST(DeviceExactBatch, WithPrefixesThatAreKept) {
+  Setting setting;
+  setting.device = &test::device_of_tests();
+  setting.kind = DraftKind::kNgramTree;
+  setting.chunk = 48;
+  setting.requests = mixed_requests();
+  for (test::Request& request : setting.requests) request.options.max_tokens = 16;
+  EXPECT_EQ(serve_twice(setting, 7).difference, "");
+}
+
+}  // namespace aerie::device_exact_test
