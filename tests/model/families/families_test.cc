@@ -12,9 +12,11 @@
 #include "format/converted_file.h"
 #include "format/gguf/gguf_write.h"
 #include "kernels/backend.h"
+#include "model/device/load_device_model.h"
 #include "model/import/hugging_face_file.h"
 #include "model/model.h"
 #include "tests/model/families/family_goldens.h"
+#include "tests/testing/test_device.h"
 
 namespace aerie::families_families_test {
 
@@ -25,12 +27,14 @@ ThreadPool& pool() {
 
 // The logits after each token of a sequence that fills the context.
 std::vector<std::vector<float>> compute(const ModelFile& file, kernels::Isa isa,
-                                        const std::vector<int32_t>& tokens) {
+                                        const std::vector<int32_t>& tokens,
+                                        device::Device* device = nullptr) {
   ModelOptions options;
   options.backend = kernels::backend(isa);
   options.pool = &pool();
   options.max_positions = static_cast<int>(tokens.size());
-  auto model = load_model(file, options);
+  auto model =
+      device != nullptr ? load_device_model(file, options, *device) : load_model(file, options);
   EXPECT_TRUE(model.ok()) << model.status().message();
   if (!model.ok()) return {};
   const ModelCache cache =
@@ -55,6 +59,7 @@ std::vector<std::vector<float>> compute(const ModelFile& file, kernels::Isa isa,
     }
     EXPECT_TRUE(check_batch(batch, (*model)->config(), options).ok());
     const ForwardOutputs out = (*model)->forward(batch, *cache);
+    EXPECT_TRUE(out.status.ok()) << out.status.message();
     for (int i = 0; i < rows; ++i) {
       logits.emplace_back(out.logits_of(i).begin(), out.logits_of(i).end());
     }
@@ -163,6 +168,37 @@ void expect_same_bits(const ModelFile& one, const ModelFile& other, const Family
           << "position " << i << " of " << a.size();
     }
   }
+}
+
+// Those that there is device code for; the others are refused by what is missing.
+bool is_for_devices(const std::string& name) {
+  constexpr std::string_view kNot[] = {"moe",     "next",     "hybrid", "olmoe",  "lfm2", "gpt",
+                                       "mixtral", "deepseek", "qwen35", "gemma4", "glm4"};
+  return std::ranges::none_of(
+      kNot, [&](std::string_view part) { return name.find(part) != std::string::npos; });
+}
+
+TEST_P(Families, AreComputedByDevices) {
+  const auto file = open_family_model(GetParam());
+  const Status supported = supported_by_device(*file);
+  if (!is_for_devices(GetParam())) {
+    EXPECT_EQ(supported.code(), StatusCode::kUnsupported) << supported.message();
+    return;
+  }
+  ASSERT_TRUE(supported.ok()) << supported.message();
+  double kl = 0.0;
+  int positions = 0;
+  for (const FamilyGolden::Sequence& sequence : read_family_golden(GetParam()).sequences) {
+    const auto logits =
+        compute(*file, kernels::best_isa(), sequence.tokens, &test::device_of_tests());
+    ASSERT_EQ(logits.size(), sequence.tokens.size());
+    for (size_t i = 0; i < logits.size(); ++i) {
+      kl += divergence(sequence.logits[i], logits[i]);
+      ++positions;
+    }
+  }
+  EXPECT_LT(kl / positions, kRounding);
+  std::printf("device: mean KL %.1e\n", kl / positions);
 }
 
 TEST_P(Families, AreTheSameAsGguf) {
