@@ -234,11 +234,13 @@ class TileBlock {
       for (; step < end; ++step) {
         simt::copy_wait<S::kDepth - 2>();
         __syncthreads();
+        const unsigned char* stage = shared_.loop.stages[slot];
+        add(stage, 0, sums);
         const int free = slot == 0 ? S::kDepth - 1 : slot - 1;
         copy_weights(step + S::kDepth - 1, free);
         copy_rows(step + S::kDepth - 1, free);
         simt::copy_commit();
-        add(shared_.loop.stages[slot], sums);
+        add(stage, 1, sums);
         slot = slot == S::kDepth - 1 ? 0 : slot + 1;
       }
       add_segment(is_first, end == args_.steps, sums, totals);
@@ -252,6 +254,8 @@ class TileBlock {
     for (int p = 0; p < kPanels; ++p) {
       SIMT_UNROLL
       for (int i = 0; i < S::kTiles; ++i) {
+        // No more than these are loaded at once: there are no registers for them.
+        if (S::kTotals && i % 4 == 0) __syncwarp();
         if constexpr (S::kTotals) {
           float4& total = shared_.loop.totals[p * S::kTiles + i][thread_];
           float(&s)[4] = sums[p][i];
@@ -283,8 +287,9 @@ class TileBlock {
            static_cast<int64_t>(place.index) * (args_.steps / unit) * bytes;
   }
 
+  // Behind the last step it is copied again, for nothing.
   SIMT_DEV void copy_weights(int step, int slot) {
-    if (step >= args_.steps) return;
+    if (step >= args_.steps) step = args_.steps - 1;
     unsigned char* stage = shared_.loop.stages[slot];
     SIMT_UNROLL
     for (int i = 0; i < S::kCodeCopies; ++i) {
@@ -303,7 +308,7 @@ class TileBlock {
   }
 
   SIMT_DEV void copy_rows(int step, int slot) {
-    if (step >= args_.steps) return;
+    if (step >= args_.steps) step = args_.steps - 1;
     unsigned char* to = shared_.loop.stages[slot] + S::kRowsAt;
     const uint16_t* from = x_ + step * kStep;
     SIMT_UNROLL
@@ -314,26 +319,25 @@ class TileBlock {
     }
   }
 
-  SIMT_DEV void add(const unsigned char* stage, Sums& sums) {
+  SIMT_DEV void add(const unsigned char* stage, int half, Sums& sums) {
     const int first = warp_ / 2 * kPanels;
     const unsigned char* rows = stage + S::kRowsAt + warp_ % 2 * (64 * 128);
+    TilePanels<kKind, kPanels> weights;
     SIMT_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      TilePanels<kKind, kPanels> weights;
-      SIMT_UNROLL
-      for (int p = 0; p < kPanels; ++p) {
-        Codes<U> codes;
-        Reader<kKind>::read(
-            stage + (first + p) * U::kCodeBytes, stage + S::kCodes + (first + p) * U::kScaleBytes,
-            stage + S::kCodes + S::kScales + (first + p) * U::kSuperBytes, lane_, codes);
-        weights.panels[p].unpack(codes, half);
-      }
-      SIMT_UNROLL
-      for (int i = 0; i < S::kTiles; ++i) {
-        uint32_t b[4];
-        read_row<U::kGroupsOf16>(rows + i * 1024, lane_ / 4, half, lane_ % 4, b);
-        weights.add(b, i, sums);
-      }
+    for (int p = 0; p < kPanels; ++p) {
+      Codes<U> codes;
+      Reader<kKind>::read(stage + (first + p) * U::kCodeBytes,
+                          stage + S::kCodes + (first + p) * U::kScaleBytes,
+                          stage + S::kCodes + S::kScales + (first + p) * U::kSuperBytes, lane_,
+                          codes);
+      weights.panels[p].unpack(codes, half);
+    }
+    SIMT_UNROLL
+    for (int i = 0; i < S::kTiles; ++i) {
+      if (kPanels > 3 && i == S::kTiles / 2) __syncwarp();  // as in add_segment()
+      uint32_t b[4];
+      read_row<U::kGroupsOf16>(rows + i * 1024, lane_ / 4, half, lane_ % 4, b);
+      weights.add(b, i, sums);
     }
   }
 
