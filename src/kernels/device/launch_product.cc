@@ -116,9 +116,6 @@ template <MatrixKind kKind>
 cudaError_t launch_many(const ProductArgs& args, int rows, int panels, cudaStream_t stream) {
   if (const char* forced = std::getenv("AERIE_TILE")) panels = std::atoi(forced);
   if (panels == 0) panels = tile_panels<kKind>(args, rows);
-  if constexpr (kMostTilePanels<kKind> >= 4) {
-    if (panels == 4) return launch_tiles<kKind, 4>(args, rows, stream);
-  }
   if constexpr (kMostTilePanels<kKind> >= 3) {
     if (panels >= 3) return launch_tiles<kKind, 3>(args, rows, stream);
   }

@@ -14,11 +14,9 @@ inline constexpr int kTileThreads = 256;
 inline constexpr int kTileMemory = 227 * 1024;  // that blocks of more than 2 panels a warp need
 inline constexpr int kLeastMemory = 99 * 1024;  // that any processor has
 
-// The most panels to a warp: what more stages of the copies fit beside.
+// The most panels to a warp: of the largest weights no stages of more fit.
 template <MatrixKind kKind>
-inline constexpr int kMostTilePanels = kKind == MatrixKind::kQ4 || kKind == MatrixKind::kQ4K ? 4
-                                       : kKind == MatrixKind::kBf16x2                        ? 2
-                                                                                             : 3;
+inline constexpr int kMostTilePanels = kKind == MatrixKind::kBf16x2 ? 2 : 3;
 
 // More panels to a warp take less from shared memory and from the cache for a product; the sums of
 // segments are then too many for the registers.
@@ -37,14 +35,28 @@ struct TileShape {
   // Totals of segments are in shared memory.
   static constexpr bool kTotals = kPanels > 2;
   static constexpr int kTotalBytes = kTotals ? kTileThreads * kPanels * kTiles * 16 : 0;
-  static constexpr int kMemory = (kTotals ? kTileMemory : kLeastMemory) - kManyRows * 4;
-  static constexpr int kMostDepth = (kMemory - kTotalBytes) / kStageBytes;
-  static constexpr int kDepth = kMostDepth > 4 ? 4 : kMostDepth;
-  static_assert(kDepth >= 2);
   static constexpr int kUnit = U::kSuperBytes > 0 ? 4 : 1;
   // 16 bytes of codes that a thread copies at a time.
   static constexpr int kCodeCopies = (kCodes / 16 + kTileThreads - 1) / kTileThreads;
   static constexpr int kPitch = kOutputs + 4;  // of sums: lanes touch all banks
+
+  // Where a thread's copies come from.
+  struct Sources {
+    const unsigned char* codes[kCodeCopies];
+    const unsigned char* factors;  // scales or supers
+    const uint16_t* rows;
+  };
+  // In shared memory, too, where sums are on their way in registers.
+  static constexpr bool kSources = U::kScaleBytes > 0;
+  // Before a step's products or in the middle: so that the compiler's order of them needs no more
+  // registers than there are.
+  static constexpr bool kCopiesFirst = kPanels == 2 || kKind == MatrixKind::kQ4K;
+
+  static constexpr int kMemory = (kTotals ? kTileMemory : kLeastMemory) - kManyRows * 4 -
+                                 kTileThreads * static_cast<int>(kSources ? sizeof(Sources) : 0);
+  static constexpr int kMostDepth = (kMemory - kTotalBytes) / kStageBytes;
+  static constexpr int kDepth = kMostDepth > 4 ? 4 : kMostDepth;
+  static_assert(kDepth >= 2);
 
   struct Loop {
     unsigned char stages[kDepth][kStageBytes];
@@ -56,83 +68,8 @@ struct TileShape {
       float sums[kManyRows][kPitch];
     };
     float inverse[kManyRows];
+    Sources sources[kSources ? kTileThreads : 1];
   };
-};
-
-// A lane's weights of a panel and 32 of k.
-template <MatrixKind kKind>
-struct HalfPanel {
-  using U = Unpack<kKind>;
-  static constexpr bool kScaled = U::kScaleBytes > 0;
-  static constexpr bool kHasMinima = kKind == MatrixKind::kQ4K;
-  Fragment a[2][U::kTerms];
-  float2 by[2];
-  float2 less;
-
-  SIMT_DEV void unpack(const Codes<U>& codes, int half) {
-    SIMT_UNROLL
-    for (int s = 0; s < 2; ++s) {
-      SIMT_UNROLL
-      for (int term = 0; term < U::kTerms; ++term) U::step(codes, half * 2 + s, a[s][term], term);
-      if constexpr (U::kGroupsOf16) by[s] = U::scale(codes, half * 2 + s);
-    }
-    if constexpr (kScaled && !U::kGroupsOf16) by[0] = U::scale(codes, half);
-    if constexpr (kHasMinima) {
-      const float2 minimum = U::minimum(codes, half);
-      less = {-minimum.x, -minimum.y};
-    }
-  }
-};
-
-// Panels' products with 32 of k of a tile of 8 rows, as Panel makes them one by one.
-template <MatrixKind kKind, int kPanels>
-struct TilePanels {
-  using U = Unpack<kKind>;
-  using H = HalfPanel<kKind>;
-  static constexpr int kTiles = 8;
-  H panels[kPanels];
-
-  SIMT_DEV void add(const uint32_t (&b)[4], int tile, float (&sums)[kPanels][kTiles][4]) const {
-    const uint32_t x[2][2] = {{b[0], b[1]}, {b[2], b[3]}};
-    if constexpr (!H::kScaled) {
-      SIMT_UNROLL
-      for (int s = 0; s < 2; ++s) {
-        SIMT_UNROLL
-        for (int term = 0; term < U::kTerms; ++term) {
-          SIMT_UNROLL
-          for (int p = 0; p < kPanels; ++p) {
-            simt::mma_bf16(sums[p][tile], panels[p].a[s][term], x[s]);
-          }
-        }
-      }
-    } else if constexpr (U::kGroupsOf16) {
-      SIMT_UNROLL
-      for (int s = 0; s < 2; ++s) {
-        float d[kPanels][4] = {};
-        SIMT_UNROLL
-        for (int p = 0; p < kPanels; ++p) simt::mma_bf16(d[p], panels[p].a[s][0], x[s]);
-        SIMT_UNROLL
-        for (int p = 0; p < kPanels; ++p) scale_into(d[p], panels[p].by[s], sums[p][tile]);
-      }
-    } else {
-      float d[kPanels][4] = {};
-      float all[4] = {};
-      SIMT_UNROLL
-      for (int s = 0; s < 2; ++s) {
-        SIMT_UNROLL
-        for (int p = 0; p < kPanels; ++p) simt::mma_bf16(d[p], panels[p].a[s][0], x[s]);
-        if constexpr (H::kHasMinima) {
-          const Fragment ones = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
-          simt::mma_bf16(all, ones, x[s]);
-        }
-      }
-      SIMT_UNROLL
-      for (int p = 0; p < kPanels; ++p) {
-        scale_into(d[p], panels[p].by[0], sums[p][tile]);
-        if constexpr (H::kHasMinima) scale_into(all, panels[p].less, sums[p][tile]);
-      }
-    }
-  }
 };
 
 template <MatrixKind kKind, int kPanels>
@@ -141,6 +78,7 @@ class TileBlock {
   using S = TileShape<kKind, kPanels>;
   using U = Unpack<kKind>;
   using Shared = typename S::Shared;
+  using Sources = typename S::Sources;
   using Sums = float[S::kPanels][S::kTiles][4];
 
   SIMT_DEV TileBlock(const ProductArgs& args, Shared& shared)
@@ -151,38 +89,49 @@ class TileBlock {
         warp_(thread_ / 32),
         first_row_(static_cast<int>(blockIdx.x) * kManyRows),
         first_panel_(static_cast<int>(blockIdx.y) * S::kBlockPanels) {
+    Sources from;
+    from.factors = nullptr;
     SIMT_UNROLL
     for (int i = 0; i < S::kCodeCopies; ++i) {
       const int at = (i * kTileThreads + thread_) * 16;
-      codes_[i] = of_panel(at / U::kCodeBytes, U::kCodeBytes, 1, &ProductArgs::Part::codes) +
-                  at % U::kCodeBytes;
+      from.codes[i] = of_panel(at / U::kCodeBytes, U::kCodeBytes, 1, &ProductArgs::Part::codes) +
+                      at % U::kCodeBytes;
     }
-    const int at = thread_ * 16;
+    const int at = thread_ * 16, of_supers = at - S::kScales;
     if constexpr (S::kScales > 0) {
       if (at < S::kScales) {
-        factors_ = of_panel(at / U::kScaleBytes, U::kScaleBytes, 1, &ProductArgs::Part::scales) +
-                   at % U::kScaleBytes;
+        from.factors =
+            of_panel(at / U::kScaleBytes, U::kScaleBytes, 1, &ProductArgs::Part::scales) +
+            at % U::kScaleBytes;
       }
     }
     if constexpr (S::kSupers > 0) {
-      const int of_supers = at - S::kScales;
       if (of_supers >= 0 && of_supers < S::kSupers) {
-        factors_ =
+        from.factors =
             of_panel(of_supers / U::kSuperBytes, U::kSuperBytes, 4, &ProductArgs::Part::supers) +
             of_supers % U::kSuperBytes;
       }
     }
-    x_ = args.x + static_cast<int64_t>(first_row_ + thread_ / 8) * args.x_stride + thread_ % 8 * 8;
+    from.rows =
+        args.x + static_cast<int64_t>(first_row_ + thread_ / 8) * args.x_stride + thread_ % 8 * 8;
+    if constexpr (S::kSources) {
+      shared.sources[thread_] = from;
+    } else {
+      sources_ = from;
+    }
   }
 
   // The sums, to shared memory; false: the block has no rows.
   SIMT_DEV bool run() {
-    for (int i = 0; i < S::kDepth - 1; ++i) copy_weights(i, i);
+    const Sources from = sources();
+    for (int i = 0; i < S::kDepth - 1; ++i) {
+      if (i < args_.steps) copy_weights(from, i, i);
+    }
     // Weights are there before the kernel that makes the activations is done.
     simt::wait_for_previous();
     const int rows = *args_.rows;
     for (int i = 0; i < S::kDepth - 1; ++i) {
-      copy_rows(i, i);
+      if (i < args_.steps) copy_rows(from, i, i);
       simt::copy_commit();
     }
     if (first_row_ >= rows) {
@@ -223,6 +172,14 @@ class TileBlock {
     }
   }
 
+  SIMT_DEV Sources sources() const {
+    if constexpr (S::kSources) {
+      return shared_.sources[thread_];
+    } else {
+      return sources_;
+    }
+  }
+
   SIMT_DEV void add_up(Sums& sums, Sums& totals) {
     int step = 0, slot = 0;
     bool is_first = true;
@@ -235,11 +192,16 @@ class TileBlock {
         simt::copy_wait<S::kDepth - 2>();
         __syncthreads();
         const unsigned char* stage = shared_.loop.stages[slot];
-        add(stage, 0, sums);
-        const int free = slot == 0 ? S::kDepth - 1 : slot - 1;
-        copy_weights(step + S::kDepth - 1, free);
-        copy_rows(step + S::kDepth - 1, free);
+        if constexpr (!S::kCopiesFirst) add(stage, 0, sums);
+        const int next = step + S::kDepth - 1;
+        if (next < args_.steps) {
+          const int free = slot == 0 ? S::kDepth - 1 : slot - 1;
+          const Sources from = sources();
+          copy_weights(from, next, free);
+          copy_rows(from, next, free);
+        }
         simt::copy_commit();
+        if constexpr (S::kCopiesFirst) add(stage, 0, sums);
         add(stage, 1, sums);
         slot = slot == S::kDepth - 1 ? 0 : slot + 1;
       }
@@ -287,30 +249,28 @@ class TileBlock {
            static_cast<int64_t>(place.index) * (args_.steps / unit) * bytes;
   }
 
-  // Behind the last step it is copied again, for nothing.
-  SIMT_DEV void copy_weights(int step, int slot) {
-    if (step >= args_.steps) step = args_.steps - 1;
+  SIMT_DEV void copy_weights(const Sources& source, int step, int slot) {
     unsigned char* stage = shared_.loop.stages[slot];
     SIMT_UNROLL
     for (int i = 0; i < S::kCodeCopies; ++i) {
       const int at = (i * kTileThreads + thread_) * 16;
       if (at < S::kCodes) {
-        simt::copy_async16(stage + at, codes_[i] + static_cast<int64_t>(step) * U::kCodeBytes);
+        simt::copy_async16(stage + at,
+                           source.codes[i] + static_cast<int64_t>(step) * U::kCodeBytes);
       }
     }
     if constexpr (S::kScales > 0) {
       const int at = thread_ * 16;
       if (at < S::kScales + S::kSupers) {
         const int offset = at < S::kScales ? step * U::kScaleBytes : step / 4 * U::kSuperBytes;
-        simt::copy_async16(stage + S::kCodes + at, factors_ + offset);
+        simt::copy_async16(stage + S::kCodes + at, source.factors + offset);
       }
     }
   }
 
-  SIMT_DEV void copy_rows(int step, int slot) {
-    if (step >= args_.steps) step = args_.steps - 1;
+  SIMT_DEV void copy_rows(const Sources& source, int step, int slot) {
     unsigned char* to = shared_.loop.stages[slot] + S::kRowsAt;
-    const uint16_t* from = x_ + step * kStep;
+    const uint16_t* from = source.rows + step * kStep;
     SIMT_UNROLL
     for (int i = 0; i < kManyRows * 8 / kTileThreads; ++i) {
       const int rows = i * (kTileThreads / 8);
@@ -322,22 +282,19 @@ class TileBlock {
   SIMT_DEV void add(const unsigned char* stage, int half, Sums& sums) {
     const int first = warp_ / 2 * kPanels;
     const unsigned char* rows = stage + S::kRowsAt + warp_ % 2 * (64 * 128);
-    TilePanels<kKind, kPanels> weights;
+    Inputs<S::kTiles> inputs;
+    SIMT_UNROLL
+    for (int i = 0; i < S::kTiles; ++i) {
+      read_row<U::kGroupsOf16>(rows + i * 1024, lane_ / 4, half, lane_ % 4, inputs.b[i]);
+    }
+    if constexpr (Panel<kKind, S::kTiles>::kHasMinima) inputs.add_up();
     SIMT_UNROLL
     for (int p = 0; p < kPanels; ++p) {
       Codes<U> codes;
-      Reader<kKind>::read(stage + (first + p) * U::kCodeBytes,
-                          stage + S::kCodes + (first + p) * U::kScaleBytes,
-                          stage + S::kCodes + S::kScales + (first + p) * U::kSuperBytes, lane_,
-                          codes);
-      weights.panels[p].unpack(codes, half);
-    }
-    SIMT_UNROLL
-    for (int i = 0; i < S::kTiles; ++i) {
-      if (kPanels > 3 && i == S::kTiles / 2) __syncwarp();  // as in add_segment()
-      uint32_t b[4];
-      read_row<U::kGroupsOf16>(rows + i * 1024, lane_ / 4, half, lane_ % 4, b);
-      weights.add(b, i, sums);
+      Reader<kKind>::read(
+          stage + (first + p) * U::kCodeBytes, stage + S::kCodes + (first + p) * U::kScaleBytes,
+          stage + S::kCodes + S::kScales + (first + p) * U::kSuperBytes, lane_, codes);
+      Panel<kKind, S::kTiles>::add(codes, half, inputs, sums[p]);
     }
   }
 
@@ -358,9 +315,7 @@ class TileBlock {
   const ProductArgs& args_;
   Shared& shared_;
   int thread_, lane_, warp_, first_row_, first_panel_;
-  const unsigned char* codes_[S::kCodeCopies];
-  const unsigned char* factors_ = nullptr;  // scales or supers
-  const uint16_t* x_;
+  Sources sources_;
 };
 
 // What becomes of a block's sums: a thread has an output, or a pair of them, of every kGroups-th
