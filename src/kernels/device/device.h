@@ -97,6 +97,9 @@ struct Product {
   uint16_t* out = nullptr;
   int out_stride = 0;
   Glu glu = Glu::kSilu;
+  // Of more than kFewRows rows: panels of a warp, 2 or 3 (tile_product.h); 0: what is fastest. Bits
+  // do not depend on it.
+  int tile_panels = 0;
 };
 
 // A row of a pass, as attention and the cache take it.

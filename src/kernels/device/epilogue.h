@@ -58,40 +58,78 @@ SIMT_DEV int segment_begin(int steps, int segment) {
   return steps * segment / kSegments;
 }
 
-// 1 / sqrt(mean(x^2) + eps) of a row, to all lanes of the warp.
-SIMT_DEV float inverse_rms(const InputNorm& norm, int row) {
+// 1 / sqrt(mean(x^2) + eps) of rows first, first + stride, ..., to all lanes of the warp; those
+// from `end` on are taken for the one before it.
+template <int kCount>
+SIMT_DEV void inverse_rms(const InputNorm& norm, int first, int stride, int end,
+                          float (&inverse)[kCount]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  float sum = 0.0f;
+  const float* squares[kCount];
+  float sums[kCount];
+  SIMT_UNROLL
+  for (int r = 0; r < kCount; ++r) {
+    const int row = first + r * stride;
+    squares[r] = norm.squares + static_cast<int64_t>(row < end ? row : end - 1) * norm.stride;
+    sums[r] = 0.0f;
+  }
+  SIMT_UNROLL_BY(4)
   for (int i = lane; i < norm.count; i += 32) {
-    sum += norm.squares[static_cast<int64_t>(row) * norm.stride + i];
+    SIMT_UNROLL
+    for (int r = 0; r < kCount; ++r) sums[r] += squares[r][i];
   }
   SIMT_UNROLL
-  for (int mask = 16; mask > 0; mask /= 2) sum += simt::shuffle_xor(sum, mask);
-  return simt::reciprocal(
-      simt::square_root(simt::divide(sum, static_cast<float>(norm.width)) + norm.eps));
+  for (int r = 0; r < kCount; ++r) {
+    SIMT_UNROLL
+    for (int mask = 16; mask > 0; mask /= 2) sums[r] += simt::shuffle_xor(sums[r], mask);
+    inverse[r] = simt::reciprocal(
+        simt::square_root(simt::divide(sums[r], static_cast<float>(norm.width)) + norm.eps));
+  }
+}
+SIMT_DEV float inverse_rms(const InputNorm& norm, int row) {
+  float inverse[1];
+  inverse_rms(norm, row, 0, row + 1, inverse);
+  return inverse[0];
 }
 
-// The product with its factors, bias and cap. `at`: the output's number in its part.
-SIMT_DEV float finish(const ProductArgs& a, int part, int at, float sum, float inverse) {
+// What a product of an output is multiplied by, and its bias.
+struct Finish {
+  float factor;
+  float bias;
+  bool has_bias;
+};
+// `at`: the output's number in its part.
+SIMT_DEV Finish finish_of(const ProductArgs& a, int part, int at) {
+  const float* bias = a.parts[part].bias;
+  return {a.parts[part].factor, bias != nullptr ? bias[at] : 0.0f, bias != nullptr};
+}
+
+// The product with its factors, bias and cap.
+SIMT_DEV float finish(const ProductArgs& a, const Finish& of, float sum, float inverse) {
   float value = sum * inverse;
-  if (a.parts[part].factor != 1.0f) value *= a.parts[part].factor;
-  if (a.parts[part].bias != nullptr) value += a.parts[part].bias[at];
+  if (of.factor != 1.0f) value *= of.factor;
+  if (of.has_bias) value += of.bias;
   if (a.output == Output::kResidual) return value;
   if (a.factor != 1.0f) value *= a.factor;
   if (a.soft_cap != 0.0f) value = a.soft_cap * simt::tanh(simt::divide(value, a.soft_cap));
   return value;
 }
+SIMT_DEV float finish(const ProductArgs& a, int part, int at, float sum, float inverse) {
+  return finish(a, finish_of(a, part, at), sum, inverse);
+}
 
-// x += value at (row, n); its part of NextInput, and its square.
-SIMT_DEV float add_to_stream(const ProductArgs& a, int row, int n, float value) {
-  float* x = a.y + static_cast<int64_t>(row) * a.y_stride + n;
-  const float sum = simt::fma(a.factor, value, *x);
-  *x = sum;
+// x += value, of which `x` is what it was, at (row, n); its part of NextInput, and its square.
+SIMT_DEV float add_to_stream(const ProductArgs& a, int row, int n, float x, float weight,
+                             float value) {
+  const float sum = simt::fma(a.factor, value, x);
+  a.y[static_cast<int64_t>(row) * a.y_stride + n] = sum;
   if (a.next.out != nullptr) {
-    a.next.out[static_cast<int64_t>(row) * a.next.stride + n] =
-        simt::to_bf16(sum * a.next.weight[n]);
+    a.next.out[static_cast<int64_t>(row) * a.next.stride + n] = simt::to_bf16(sum * weight);
   }
   return sum * sum;
+}
+SIMT_DEV float add_to_stream(const ProductArgs& a, int row, int n, float value) {
+  return add_to_stream(a, row, n, a.y[static_cast<int64_t>(row) * a.y_stride + n],
+                       a.next.out != nullptr ? a.next.weight[n] : 0.0f, value);
 }
 
 }  // namespace aerie::device

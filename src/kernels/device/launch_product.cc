@@ -1,5 +1,7 @@
 #include "kernels/device/launch_product.h"
 
+#include <cstdlib>
+
 #include "kernels/device/product.h"
 #include "kernels/device/tile_product.h"
 
@@ -59,40 +61,90 @@ cudaError_t launch_fewest(const ProductArgs& args, cudaStream_t stream) {
   return launch_few<kKind, 2, kTiles>(args, stream);
 }
 
+// Of the current device.
+struct Processors {
+  int count = 1;
+  int shared_bytes = 0;  // that a block may have
+};
+Processors processors() {
+  static thread_local int known_device = -1;
+  static thread_local Processors known;
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return known;
+  if (device != known_device) {
+    cudaDeviceGetAttribute(&known.count, cudaDevAttrMultiProcessorCount, device);
+    cudaDeviceGetAttribute(&known.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    known_device = device;
+  }
+  return known;
+}
+
+template <MatrixKind kKind, int kPanels>
+cudaError_t launch_tiles(const ProductArgs& args, int rows, cudaStream_t stream) {
+  using S = TileShape<kKind, kPanels>;
+  const auto tiles = static_cast<unsigned>((rows + kManyRows - 1) / kManyRows);
+  const auto blocks = static_cast<unsigned>((args.panels + S::kBlockPanels - 1) / S::kBlockPanels);
+  return simt::launch(tile_product_kernel<kKind, kPanels>,
+                      {dim3(tiles, blocks), dim3(kTileThreads), sizeof(typename S::Shared), true},
+                      stream, args);
+}
+
+// Panels of a warp, for which the processors are done soonest: each takes one block after another,
+// that of more panels takes longer, but not as much longer as it is larger.
 template <MatrixKind kKind>
-cudaError_t launch_kind(const ProductArgs& args, int rows, cudaStream_t stream) {
+int tile_panels(const ProductArgs& args, int rows) {
+  const Processors has = processors();
+  const int tiles = (rows + kManyRows - 1) / kManyRows;
+  int best = 2, least = 0;
+  for (int panels = 2; panels <= kMostTilePanels<kKind>; ++panels) {
+    if (panels > 2 && has.shared_bytes < kTileMemory) break;
+    const int blocks = tiles * ((args.panels + 4 * panels - 1) / (4 * panels));
+    const int rounds = (blocks + has.count - 1) / has.count;
+    const int time = rounds * (panels * 10 + 6);
+    if (panels == 2 || time <= least) best = panels, least = time;
+  }
+  return best;
+}
+
+template <MatrixKind kKind>
+cudaError_t launch_many(const ProductArgs& args, int rows, int panels, cudaStream_t stream) {
+  if (const char* forced = std::getenv("AERIE_TILE")) panels = std::atoi(forced);
+  if (panels == 0) panels = tile_panels<kKind>(args, rows);
+  if constexpr (kMostTilePanels<kKind> >= 3) {
+    if (panels >= 3) return launch_tiles<kKind, 3>(args, rows, stream);
+  }
+  return launch_tiles<kKind, 2>(args, rows, stream);
+}
+
+template <MatrixKind kKind>
+cudaError_t launch_kind(const ProductArgs& args, const Product& product, cudaStream_t stream) {
+  const int rows = product.most_rows;
   if (rows <= 8) return launch_fewest<kKind, 1>(args, stream);
   if (rows <= 16) return launch_fewest<kKind, 2>(args, stream);
   if (rows <= 32) return launch_few<kKind, 2, 4>(args, stream);
   if constexpr (kKind != MatrixKind::kBf16x2) {  // whose stages do not fit
     if (rows <= kFewRows) return launch_few<kKind, 2, 8>(args, stream);
   }
-  using S = TileShape<kKind>;
-  const auto tiles = static_cast<unsigned>((rows + kManyRows - 1) / kManyRows);
-  const auto blocks = static_cast<unsigned>((args.panels + kTilePanels - 1) / kTilePanels);
-  return simt::launch(tile_product_kernel<kKind>,
-                      {dim3(tiles, blocks), dim3(kTileThreads), sizeof(typename S::Shared), true},
-                      stream, args);
+  return launch_many<kKind>(args, rows, product.tile_panels, stream);
 }
 
 }  // namespace
 
 cudaError_t launch_product(const Product& product, cudaStream_t stream) {
   const ProductArgs args = args_of(product);
-  const int rows = product.most_rows;
   switch (product.w[0].kind) {
     case MatrixKind::kBf16:
-      return launch_kind<MatrixKind::kBf16>(args, rows, stream);
+      return launch_kind<MatrixKind::kBf16>(args, product, stream);
     case MatrixKind::kBf16x2:
-      return launch_kind<MatrixKind::kBf16x2>(args, rows, stream);
+      return launch_kind<MatrixKind::kBf16x2>(args, product, stream);
     case MatrixKind::kQ4:
-      return launch_kind<MatrixKind::kQ4>(args, rows, stream);
+      return launch_kind<MatrixKind::kQ4>(args, product, stream);
     case MatrixKind::kQ4K:
-      return launch_kind<MatrixKind::kQ4K>(args, rows, stream);
+      return launch_kind<MatrixKind::kQ4K>(args, product, stream);
     case MatrixKind::kQ8:
-      return launch_kind<MatrixKind::kQ8>(args, rows, stream);
+      return launch_kind<MatrixKind::kQ8>(args, product, stream);
     case MatrixKind::kQ6K:
-      return launch_kind<MatrixKind::kQ6K>(args, rows, stream);
+      return launch_kind<MatrixKind::kQ6K>(args, product, stream);
   }
   return cudaErrorInvalidValue;
 }

@@ -1,6 +1,6 @@
-// Products of many rows: a block has 8 panels of outputs and kManyRows rows, a warp two panels and
-// half of the rows. The sums are those of product.h, in the same order: a chain for each segment of
-// k, and the segments one after the other.
+// Products of many rows: a block has kManyRows rows and 4 * kPanels panels of outputs, a warp
+// kPanels of them and half of the rows. The sums are those of product.h, in the same order: a chain
+// for each segment of k, and the segments one after the other.
 #pragma once
 
 #include <cstdint>
@@ -11,113 +11,158 @@
 namespace aerie::device {
 
 inline constexpr int kTileThreads = 256;
-inline constexpr int kTilePanels = 8;
+inline constexpr int kTileMemory = 227 * 1024;  // that blocks of more than 2 panels a warp need
+inline constexpr int kLeastMemory = 99 * 1024;  // that any processor has
 
+// The most panels to a warp: of the largest weights no stages of more fit.
 template <MatrixKind kKind>
+inline constexpr int kMostTilePanels = kKind == MatrixKind::kBf16x2 ? 2 : 3;
+
+// More panels to a warp take less from shared memory and from the cache for a product; the sums of
+// segments are then too many for the registers.
+template <MatrixKind kKind, int kPanelsOfWarp>
 struct TileShape {
   using U = Unpack<kKind>;
-  static constexpr int kPanels = 2, kTiles = 8;  // of a warp
-  static constexpr int kRowBytes = kStep * 2;
-  static constexpr int kCodes = kTilePanels * U::kCodeBytes;
-  static constexpr int kScales = kTilePanels * U::kScaleBytes;
-  static constexpr int kStageBytes = kCodes + kScales + kManyRows * kRowBytes;
-  static constexpr int kMostDepth = 200 * 1024 / kStageBytes;
-  static constexpr int kDepth = kMostDepth > 4 ? 4 : kMostDepth;
+  static constexpr int kPanels = kPanelsOfWarp, kTiles = 8;  // of a warp
+  static constexpr int kBlockPanels = 4 * kPanels;
+  static constexpr int kOutputs = kBlockPanels * kPanel;
+  // Of a stage: codes, scales, supers, then the rows.
+  static constexpr int kCodes = kBlockPanels * U::kCodeBytes;
+  static constexpr int kScales = kBlockPanels * U::kScaleBytes;
+  static constexpr int kSupers = kBlockPanels * U::kSuperBytes;
+  static constexpr int kRowsAt = kCodes + kScales + kSupers;
+  static constexpr int kStageBytes = kRowsAt + kManyRows * kStep * 2;
+  // Totals of segments are in shared memory.
+  static constexpr bool kTotals = kPanels > 2;
+  static constexpr int kTotalBytes = kTotals ? kTileThreads * kPanels * kTiles * 16 : 0;
   // 16 bytes of codes that a thread copies at a time.
   static constexpr int kCodeCopies = (kCodes / 16 + kTileThreads - 1) / kTileThreads;
+  static constexpr int kPitch = kOutputs + 4;  // of sums: lanes touch all banks
 
-  struct Shared {
+  // Where a thread's copies come from.
+  struct Sources {
+    const unsigned char* codes[kCodeCopies];
+    const unsigned char* factors;  // scales or supers
+    const uint16_t* rows;
+  };
+  // In shared memory, too, where sums are on their way in registers.
+  static constexpr bool kSources = U::kScaleBytes > 0;
+  // Before a step's products or in the middle: so that the compiler's order of them needs no more
+  // registers than there are.
+  static constexpr bool kCopiesFirst = kPanels == 2 || kKind == MatrixKind::kQ4K;
+
+  static constexpr int kMemory = (kTotals ? kTileMemory : kLeastMemory) - kManyRows * 4 -
+                                 kTileThreads * static_cast<int>(kSources ? sizeof(Sources) : 0);
+  static constexpr int kMostDepth = (kMemory - kTotalBytes) / kStageBytes;
+  static constexpr int kDepth = kMostDepth > 4 ? 4 : kMostDepth;
+  static_assert(kDepth >= 2);
+
+  struct Loop {
     unsigned char stages[kDepth][kStageBytes];
+    float4 totals[kTotals ? kPanels * kTiles : 1][kTileThreads];
+  };
+  struct Shared {
+    union {
+      Loop loop;
+      float sums[kManyRows][kPitch];
+    };
     float inverse[kManyRows];
+    Sources sources[kSources ? kTileThreads : 1];
   };
 };
 
-template <MatrixKind kKind>
+template <MatrixKind kKind, int kPanels>
 class TileBlock {
  public:
-  using S = TileShape<kKind>;
+  using S = TileShape<kKind, kPanels>;
   using U = Unpack<kKind>;
+  using Shared = typename S::Shared;
+  using Sources = typename S::Sources;
   using Sums = float[S::kPanels][S::kTiles][4];
 
-  SIMT_DEV TileBlock(const ProductArgs& args, typename S::Shared& shared)
+  SIMT_DEV TileBlock(const ProductArgs& args, Shared& shared)
       : args_(args),
         shared_(shared),
         thread_(static_cast<int>(threadIdx.x)),
         lane_(thread_ % 32),
         warp_(thread_ / 32),
         first_row_(static_cast<int>(blockIdx.x) * kManyRows),
-        first_panel_(static_cast<int>(blockIdx.y) * kTilePanels) {
+        first_panel_(static_cast<int>(blockIdx.y) * S::kBlockPanels) {
+    Sources from;
+    from.factors = nullptr;
     SIMT_UNROLL
     for (int i = 0; i < S::kCodeCopies; ++i) {
       const int at = (i * kTileThreads + thread_) * 16;
-      codes_[i] = of_panel(at / U::kCodeBytes, U::kCodeBytes, &ProductArgs::Part::codes) +
-                  at % U::kCodeBytes;
+      from.codes[i] = of_panel(at / U::kCodeBytes, U::kCodeBytes, 1, &ProductArgs::Part::codes) +
+                      at % U::kCodeBytes;
     }
-    if constexpr (U::kScaleBytes > 0) {
-      scales_ =
-          of_panel(thread_ * 16 / U::kScaleBytes, U::kScaleBytes, &ProductArgs::Part::scales) +
-          thread_ * 16 % U::kScaleBytes;
-    }
-    if constexpr (U::kSuperBytes > 0) {
-      SIMT_UNROLL
-      for (int p = 0; p < S::kPanels; ++p) {
-        supers_[p] = super_of_panel(warp_ / 2 * S::kPanels + p);
+    const int at = thread_ * 16, of_supers = at - S::kScales;
+    if constexpr (S::kScales > 0) {
+      if (at < S::kScales) {
+        from.factors =
+            of_panel(at / U::kScaleBytes, U::kScaleBytes, 1, &ProductArgs::Part::scales) +
+            at % U::kScaleBytes;
       }
+    }
+    if constexpr (S::kSupers > 0) {
+      if (of_supers >= 0 && of_supers < S::kSupers) {
+        from.factors =
+            of_panel(of_supers / U::kSuperBytes, U::kSuperBytes, 4, &ProductArgs::Part::supers) +
+            of_supers % U::kSuperBytes;
+      }
+    }
+    from.rows =
+        args.x + static_cast<int64_t>(first_row_ + thread_ / 8) * args.x_stride + thread_ % 8 * 8;
+    if constexpr (S::kSources) {
+      shared.sources[thread_] = from;
+    } else {
+      sources_ = from;
     }
   }
 
-  SIMT_DEV void run(Sums& total) {
-    clear(total);
-    simt::wait_for_previous();
-    rows_ = *args_.rows;
-    for (int i = 0; i < S::kDepth - 1; ++i) copy(i, i);
-    find_norms();
-    Sums sums;
-    clear(sums);
-    int segment_end = segment_begin(args_.steps, 1), segment = 0;
-    for (int step = 0; step < args_.steps; ++step) {
-      while (step == segment_end) {
-        add_segment(total, sums);
-        ++segment;
-        segment_end = segment_begin(args_.steps, segment + 1);
-      }
-      if constexpr (U::kSuperBytes > 0) {
-        if (step % 4 == 0) load_supers(step);
-      }
-      simt::copy_wait<S::kDepth - 2>();
-      __syncthreads();
-      copy(step + S::kDepth - 1, (step + S::kDepth - 1) % S::kDepth);
-      add(shared_.stages[step % S::kDepth], sums);
+  // The sums, to shared memory; false: the block has no rows.
+  SIMT_DEV bool run() {
+    const Sources from = sources();
+    for (int i = 0; i < S::kDepth - 1; ++i) {
+      if (i < args_.steps) copy_weights(from, i, i);
     }
-    add_segment(total, sums);
+    // Weights are there before the kernel that makes the activations is done.
+    simt::wait_for_previous();
+    const int rows = *args_.rows;
+    for (int i = 0; i < S::kDepth - 1; ++i) {
+      if (i < args_.steps) copy_rows(from, i, i);
+      simt::copy_commit();
+    }
+    if (first_row_ >= rows) {
+      simt::copy_wait<0>();
+      return false;
+    }
+    find_norms(rows);
+    Sums sums, totals;
+    clear(sums);
+    clear(totals);
+    add_up(sums, totals);
     simt::copy_wait<0>();
     __syncthreads();
-  }
-
-  SIMT_DEV void write(const Sums& total) const {
     SIMT_UNROLL
-    for (int i = 0; i < S::kTiles; ++i) {
+    for (int p = 0; p < kPanels; ++p) {
       SIMT_UNROLL
-      for (int column = 0; column < 2; ++column) {
-        const int in_tile = warp_ % 2 * 64 + i * 8 + lane_ % 4 * 2 + column;
-        const int row = first_row_ + in_tile;
-        const float inverse = args_.norm.squares != nullptr ? shared_.inverse[in_tile] : 1.0f;
-        if (args_.paired) {
-          write_pair(row, total[0][i], total[1][i], column, inverse);
-        } else {
-          SIMT_UNROLL
-          for (int p = 0; p < S::kPanels; ++p) {
-            write_panel(row, p, total[p][i][column], total[p][i][column + 2], inverse);
-          }
+      for (int i = 0; i < S::kTiles; ++i) {
+        SIMT_UNROLL
+        for (int j = 0; j < 4; ++j) {
+          shared_.sums[warp_ % 2 * 64 + i * 8 + lane_ % 4 * 2 + j % 2]
+                      [(warp_ / 2 * kPanels + p) * kPanel + lane_ / 4 + j / 2 * 8] = sums[p][i][j];
         }
       }
     }
+    __syncthreads();
+    return true;
   }
 
  private:
   SIMT_DEV static void clear(Sums& sums) {
     SIMT_UNROLL
-    for (int p = 0; p < S::kPanels; ++p) {
+    for (int p = 0; p < kPanels; ++p) {
       SIMT_UNROLL
       for (int i = 0; i < S::kTiles; ++i) {
         SIMT_UNROLL
@@ -126,167 +171,273 @@ class TileBlock {
     }
   }
 
-  SIMT_DEV static void add_segment(Sums& total, Sums& sums) {
+  SIMT_DEV Sources sources() const {
+    if constexpr (S::kSources) {
+      return shared_.sources[thread_];
+    } else {
+      return sources_;
+    }
+  }
+
+  SIMT_DEV void add_up(Sums& sums, Sums& totals) {
+    int step = 0, slot = 0;
+    bool is_first = true;
+    SIMT_UNROLL_BY(1)
+    for (int segment = 0; segment < kSegments; ++segment) {
+      const int end = segment_begin(args_.steps, segment + 1);
+      if (step == end) continue;  // adds nothing
+      SIMT_UNROLL_BY(1)
+      for (; step < end; ++step) {
+        simt::copy_wait<S::kDepth - 2>();
+        __syncthreads();
+        const unsigned char* stage = shared_.loop.stages[slot];
+        if constexpr (!S::kCopiesFirst) add(stage, 0, sums);
+        const int next = step + S::kDepth - 1;
+        if (next < args_.steps) {
+          const int free = slot == 0 ? S::kDepth - 1 : slot - 1;
+          const Sources from = sources();
+          copy_weights(from, next, free);
+          copy_rows(from, next, free);
+        }
+        simt::copy_commit();
+        if constexpr (S::kCopiesFirst) add(stage, 0, sums);
+        add(stage, 1, sums);
+        slot = slot == S::kDepth - 1 ? 0 : slot + 1;
+      }
+      add_segment(is_first, end == args_.steps, sums, totals);
+      is_first = false;
+    }
+  }
+
+  // totals += sums; of the last segment the sums are the totals.
+  SIMT_DEV void add_segment(bool is_first, bool is_last, Sums& sums, Sums& totals) {
     SIMT_UNROLL
-    for (int p = 0; p < S::kPanels; ++p) {
+    for (int p = 0; p < kPanels; ++p) {
       SIMT_UNROLL
       for (int i = 0; i < S::kTiles; ++i) {
-        SIMT_UNROLL
-        for (int j = 0; j < 4; ++j) total[p][i][j] += sums[p][i][j];
+        // No more than these are loaded at once: there are no registers for them.
+        if (S::kTotals && i % 4 == 0) __syncwarp();
+        if constexpr (S::kTotals) {
+          float4& total = shared_.loop.totals[p * S::kTiles + i][thread_];
+          float(&s)[4] = sums[p][i];
+          float4 t = {0.0f, 0.0f, 0.0f, 0.0f};
+          if (!is_first) t = total;
+          t.x += s[0], t.y += s[1], t.z += s[2], t.w += s[3];
+          if (!is_last) total = t;
+          s[0] = is_last ? t.x : 0.0f, s[1] = is_last ? t.y : 0.0f;
+          s[2] = is_last ? t.z : 0.0f, s[3] = is_last ? t.w : 0.0f;
+        } else {
+          SIMT_UNROLL
+          for (int j = 0; j < 4; ++j) {
+            totals[p][i][j] += sums[p][i][j];
+            sums[p][i][j] = is_last ? totals[p][i][j] : 0.0f;
+          }
+        }
       }
     }
-    clear(sums);
   }
 
-  SIMT_DEV int panel_in_range(int in_block) const {
-    const int index = first_panel_ + in_block;
-    return index < args_.panels ? index : args_.panels - 1;  // computed for nothing
-  }
-
-  SIMT_DEV const unsigned char* of_panel(int in_block, int bytes,
+  // Of a panel and the first `unit` steps; of one that is not there those of the last one, computed
+  // for nothing.
+  SIMT_DEV const unsigned char* of_panel(int in_block, int bytes, int unit,
                                          const unsigned char* ProductArgs::Part::*data) const {
-    const PanelPlace place =
-        panel_place(args_, panel_in_range(in_block < kTilePanels ? in_block : kTilePanels - 1));
-    return args_.parts[place.part].*data + static_cast<int64_t>(place.index) * args_.steps * bytes;
+    int index = first_panel_ + in_block;
+    if (index >= args_.panels) index = args_.panels - 1;
+    const PanelPlace place = panel_place(args_, index);
+    return args_.parts[place.part].*data +
+           static_cast<int64_t>(place.index) * (args_.steps / unit) * bytes;
   }
 
-  SIMT_DEV const unsigned char* super_of_panel(int in_block) const {
-    const PanelPlace place = panel_place(args_, panel_in_range(in_block));
-    return args_.parts[place.part].supers +
-           static_cast<int64_t>(place.index) * args_.steps / 4 * U::kSuperBytes;
-  }
-
-  SIMT_DEV void copy(int step, int slot) {
-    if (step < args_.steps) {
-      unsigned char* stage = shared_.stages[slot];
-      SIMT_UNROLL
-      for (int i = 0; i < S::kCodeCopies; ++i) {
-        const int at = (i * kTileThreads + thread_) * 16;
-        if (at < S::kCodes) {
-          simt::copy_async16(stage + at, codes_[i] + static_cast<int64_t>(step) * U::kCodeBytes);
-        }
-      }
-      if constexpr (U::kScaleBytes > 0) {
-        if (thread_ * 16 < S::kScales) {
-          simt::copy_async16(stage + S::kCodes + thread_ * 16,
-                             scales_ + static_cast<int64_t>(step) * U::kScaleBytes);
-        }
-      }
-      unsigned char* rows = stage + S::kCodes + S::kScales;
-      SIMT_UNROLL
-      for (int i = 0; i < kManyRows * 8 / kTileThreads; ++i) {
-        const int row = i * (kTileThreads / 8) + thread_ / 8, chunk = thread_ % 8;
-        simt::copy_async16(rows + piece_at(row, chunk),
-                           args_.x + static_cast<int64_t>(first_row_ + row) * args_.x_stride +
-                               step * kStep + chunk * 8);
-      }
-    }
-    simt::copy_commit();
-  }
-
-  SIMT_DEV void load_supers(int step) {
+  SIMT_DEV void copy_weights(const Sources& source, int step, int slot) {
+    unsigned char* stage = shared_.loop.stages[slot];
     SIMT_UNROLL
-    for (int p = 0; p < S::kPanels; ++p) {
-      Reader<kKind>::load_super(supers_[p] + static_cast<int64_t>(step / 4) * U::kSuperBytes, lane_,
-                                codes_read_[p]);
-    }
-  }
-
-  SIMT_DEV void add(const unsigned char* stage, Sums& sums) {
-    const unsigned char* scales = stage + S::kCodes;
-    const unsigned char* rows = stage + S::kCodes + S::kScales;
-    const int first = warp_ / 2 * S::kPanels;
-    SIMT_UNROLL
-    for (int p = 0; p < S::kPanels; ++p) {
-      Reader<kKind>::read(stage + (first + p) * U::kCodeBytes,
-                          scales + (first + p) * U::kScaleBytes, lane_, codes_read_[p]);
-    }
-    SIMT_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      Inputs<S::kTiles> inputs;
-      SIMT_UNROLL
-      for (int i = 0; i < S::kTiles; ++i) {
-        read_row<U::kGroupsOf16>(rows, warp_ % 2 * 64 + i * 8 + lane_ / 4, half, lane_ % 4,
-                                 inputs.b[i]);
+    for (int i = 0; i < S::kCodeCopies; ++i) {
+      const int at = (i * kTileThreads + thread_) * 16;
+      if (at < S::kCodes) {
+        simt::copy_async16(stage + at,
+                           source.codes[i] + static_cast<int64_t>(step) * U::kCodeBytes);
       }
-      if constexpr (Panel<kKind, S::kTiles>::kHasMinima) inputs.add_up();
-      SIMT_UNROLL
-      for (int p = 0; p < S::kPanels; ++p) {
-        Panel<kKind, S::kTiles>::add(codes_read_[p], half, inputs, sums[p]);
+    }
+    if constexpr (S::kScales > 0) {
+      const int at = thread_ * 16;
+      if (at < S::kScales + S::kSupers) {
+        const int offset = at < S::kScales ? step * U::kScaleBytes : step / 4 * U::kSuperBytes;
+        simt::copy_async16(stage + S::kCodes + at, source.factors + offset);
       }
     }
   }
 
-  SIMT_DEV void find_norms() {
+  SIMT_DEV void copy_rows(const Sources& source, int step, int slot) {
+    unsigned char* to = shared_.loop.stages[slot] + S::kRowsAt;
+    const uint16_t* from = source.rows + step * kStep;
+    SIMT_UNROLL
+    for (int i = 0; i < kManyRows * 8 / kTileThreads; ++i) {
+      const int rows = i * (kTileThreads / 8);
+      simt::copy_async16(to + piece_at(thread_ / 8, thread_ % 8) + rows * 128,
+                         from + static_cast<int64_t>(rows) * args_.x_stride);
+    }
+  }
+
+  SIMT_DEV void add(const unsigned char* stage, int half, Sums& sums) {
+    const int first = warp_ / 2 * kPanels;
+    const unsigned char* rows = stage + S::kRowsAt + warp_ % 2 * (64 * 128);
+    Inputs<S::kTiles> inputs;
+    SIMT_UNROLL
+    for (int i = 0; i < S::kTiles; ++i) {
+      read_row<U::kGroupsOf16>(rows + i * 1024, lane_ / 4, half, lane_ % 4, inputs.b[i]);
+    }
+    if constexpr (Panel<kKind, S::kTiles>::kHasMinima) inputs.add_up();
+    SIMT_UNROLL
+    for (int p = 0; p < kPanels; ++p) {
+      Codes<U> codes;
+      Reader<kKind>::read(
+          stage + (first + p) * U::kCodeBytes, stage + S::kCodes + (first + p) * U::kScaleBytes,
+          stage + S::kCodes + S::kScales + (first + p) * U::kSuperBytes, lane_, codes);
+      Panel<kKind, S::kTiles>::add(codes, half, inputs, sums[p]);
+    }
+  }
+
+  SIMT_DEV void find_norms(int rows) {
     if (args_.norm.squares == nullptr) return;
-    for (int i = warp_; i < kManyRows && first_row_ + i < rows_; i += kTileThreads / 32) {
-      const float inverse = inverse_rms(args_.norm, first_row_ + i);
-      if (lane_ == 0) shared_.inverse[i] = inverse;
-    }
-  }
-
-  SIMT_DEV void write_pair(int row, const float (&gate)[4], const float (&up)[4], int column,
-                           float inverse) const {
-    const int pair = (first_panel_ + warp_ / 2 * S::kPanels) / 2;
-    SIMT_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const int n = pair * kPanel + half * 8 + lane_ / 4;
-      if (row >= rows_ || n >= args_.n) continue;
-      const float first = finish(args_, 0, n, gate[half * 2 + column], inverse);
-      const float second = finish(args_, 1, n, up[half * 2 + column], inverse);
-      args_.out[static_cast<int64_t>(row) * args_.out_stride + n] =
-          simt::to_bf16(activated(args_.glu, first) * second);
-    }
-  }
-
-  // Outputs g and g + 8 of a panel.
-  SIMT_DEV void write_panel(int row, int p, float first, float second, float inverse) const {
-    const int panel = first_panel_ + warp_ / 2 * S::kPanels + p;
-    float square = 0.0f;
-    SIMT_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const int in_panel = half * 8 + lane_ / 4, n = panel * kPanel + in_panel;
-      if (row >= rows_ || n >= args_.n || panel >= args_.panels) continue;
-      const PanelPlace place = panel_place(args_, panel);
-      const float value = finish(args_, place.part, place.index * kPanel + in_panel,
-                                 half == 0 ? first : second, inverse);
-      if (args_.output == Output::kResidual) {
-        square += add_to_stream(args_, row, n, value);
-      } else if (args_.output == Output::kStore) {
-        args_.y[static_cast<int64_t>(row) * args_.y_stride + n] = value;
-      } else {
-        args_.out[static_cast<int64_t>(row) * args_.out_stride + n] =
-            simt::to_bf16(activated(args_.glu, value));
+    constexpr int kWarps = kTileThreads / 32, kAtOnce = 8;
+    SIMT_UNROLL_BY(1)
+    for (int i = warp_; i < kManyRows; i += kWarps * kAtOnce) {
+      float inverse[kAtOnce];
+      inverse_rms(args_.norm, first_row_ + i, kWarps, rows, inverse);
+      SIMT_UNROLL
+      for (int r = 0; r < kAtOnce; ++r) {
+        if (lane_ == 0) shared_.inverse[i + r * kWarps] = inverse[r];
       }
     }
-    if (args_.output != Output::kResidual || args_.next.squares == nullptr) return;
+  }
+
+  const ProductArgs& args_;
+  Shared& shared_;
+  int thread_, lane_, warp_, first_row_, first_panel_;
+  Sources sources_;
+};
+
+// What becomes of a block's sums: a thread has an output, or a pair of them, of every kGroups-th
+// row.
+template <typename S>
+class TileOutputs {
+ public:
+  SIMT_DEV TileOutputs(const ProductArgs& args, const typename S::Shared& shared)
+      : args_(args),
+        shared_(shared),
+        thread_(static_cast<int>(threadIdx.x)),
+        first_row_(static_cast<int>(blockIdx.x) * kManyRows),
+        first_panel_(static_cast<int>(blockIdx.y) * S::kBlockPanels),
+        rows_(*args.rows - first_row_ < kManyRows ? *args.rows - first_row_ : kManyRows) {}
+
+  SIMT_DEV void write() const {
+    if (args_.paired) {
+      write_pairs();
+    } else if (args_.output == Output::kResidual) {
+      write_residual();
+    } else {
+      write_others();
+    }
+  }
+
+ private:
+  SIMT_DEV float inverse(int row) const {
+    return args_.norm.squares != nullptr ? shared_.inverse[row] : 1.0f;
+  }
+
+  SIMT_DEV void write_pairs() const {
+    constexpr int kPairs = S::kOutputs / 2, kPairGroups = kTileThreads / kPairs;
+    const int column = thread_ % kPairs, pair = column / kPanel, in_panel = column % kPanel;
+    const int n = (first_panel_ / 2 + pair) * kPanel + in_panel;
+    if (thread_ >= kPairs * kPairGroups || n >= args_.n) return;
+    const Finish of_gate = finish_of(args_, 0, n), of_up = finish_of(args_, 1, n);
+    const int at = pair * 2 * kPanel + in_panel;
+    SIMT_UNROLL_BY(4)
+    for (int row = thread_ / kPairs; row < rows_; row += kPairGroups) {
+      const float gate = finish(args_, of_gate, shared_.sums[row][at], inverse(row));
+      const float up = finish(args_, of_up, shared_.sums[row][at + kPanel], inverse(row));
+      args_.out[static_cast<int64_t>(first_row_ + row) * args_.out_stride + n] =
+          simt::to_bf16(activated(args_.glu, gate) * up);
+    }
+  }
+
+  static constexpr int kColumns = S::kOutputs, kGroups = kTileThreads / kColumns;
+
+  SIMT_DEV void write_others() const {
+    const int column = thread_ % kColumns, panel = first_panel_ + column / kPanel;
+    const int n = panel * kPanel + column % kPanel;
+    if (thread_ >= kColumns * kGroups || n >= args_.n || panel >= args_.panels) return;
+    const PanelPlace place = panel_place(args_, panel);
+    const Finish of = finish_of(args_, place.part, place.index * kPanel + column % kPanel);
+    SIMT_UNROLL_BY(4)
+    for (int row = thread_ / kColumns; row < rows_; row += kGroups) {
+      const float value = finish(args_, of, shared_.sums[row][column], inverse(row));
+      const int64_t to = first_row_ + row;
+      if (args_.output == Output::kStore) {
+        args_.y[to * args_.y_stride + n] = value;
+      } else {
+        args_.out[to * args_.out_stride + n] = simt::to_bf16(activated(args_.glu, value));
+      }
+    }
+  }
+
+  SIMT_DEV void write_residual() const {
+    constexpr int kAtOnce = 8;
+    const int column = thread_ % kColumns, panel = first_panel_ + column / kPanel;
+    const int n = panel * kPanel + column % kPanel;
+    if (thread_ >= kColumns * kGroups) return;
+    const bool is_there = n < args_.n && panel < args_.panels;
+    const PanelPlace place = panel_place(args_, is_there ? panel : args_.panels - 1);
+    Finish of = {};
+    if (is_there) of = finish_of(args_, place.part, place.index * kPanel + column % kPanel);
+    const float weight = is_there && args_.next.out != nullptr ? args_.next.weight[n] : 0.0f;
+    SIMT_UNROLL_BY(1)
+    for (int first = thread_ / kColumns; first < rows_; first += kGroups * kAtOnce) {
+      float x[kAtOnce];
+      SIMT_UNROLL
+      for (int r = 0; r < kAtOnce; ++r) {
+        const int row = first + r * kGroups;
+        x[r] = 0.0f;
+        if (is_there && row < rows_) {
+          x[r] = args_.y[static_cast<int64_t>(first_row_ + row) * args_.y_stride + n];
+        }
+      }
+      SIMT_UNROLL
+      for (int r = 0; r < kAtOnce; ++r) {
+        const int row = first + r * kGroups;
+        if (row >= rows_) break;
+        float square = 0.0f;
+        if (is_there) {
+          const float value = finish(args_, of, shared_.sums[row][column], inverse(row));
+          square = add_to_stream(args_, first_row_ + row, n, x[r], weight, value);
+        }
+        if (args_.next.squares != nullptr) add_square(first_row_ + row, panel, square);
+      }
+    }
+  }
+
+  // All lanes go the same way: sums of squares are taken across them.
+  SIMT_DEV void add_square(int row, int panel, float square) const {
     SIMT_UNROLL
-    for (int mask = 16; mask > 2; mask /= 2) square += simt::shuffle_xor(square, mask);
-    if (row < rows_ && panel < args_.panels && lane_ / 4 == 0) {
+    for (int mask = 8; mask > 0; mask /= 2) square += simt::shuffle_xor(square, mask);
+    if (panel < args_.panels && thread_ % kPanel == 0) {
       args_.next.squares[static_cast<int64_t>(row) * args_.next.squares_stride + panel] = square;
     }
   }
 
   const ProductArgs& args_;
-  typename S::Shared& shared_;
-  int thread_, lane_, warp_, first_row_, first_panel_;
-  int rows_ = 0;
-  const unsigned char* codes_[S::kCodeCopies];
-  const unsigned char* scales_ = nullptr;
-  const unsigned char* supers_[S::kPanels];
-  Codes<U> codes_read_[S::kPanels] = {};
+  const typename S::Shared& shared_;
+  int thread_, first_row_, first_panel_, rows_;
 };
 
-template <MatrixKind kKind>
+template <MatrixKind kKind, int kPanels>
 __global__ void __launch_bounds__(kTileThreads, 1)
     tile_product_kernel(const __grid_constant__ ProductArgs args) {
-  using S = TileShape<kKind>;
+  using S = TileShape<kKind, kPanels>;
   auto& shared = simt::shared<typename S::Shared>();
   simt::release_dependents();
-  float total[S::kPanels][S::kTiles][4];
-  TileBlock<kKind> block(args, shared);
-  block.run(total);
-  block.write(total);
+  TileBlock<kKind, kPanels> block(args, shared);
+  if (block.run()) TileOutputs<S>(args, shared).write();
 }
 
 }  // namespace aerie::device

@@ -175,9 +175,9 @@ struct Reader {
     if constexpr (U::kSuperBytes == 64) c.super = simt::load8(super + lane / 4 * 8);
     if constexpr (U::kSuperBytes == 32) c.super.x = simt::load4(super + lane / 4 * 4);
   }
-  // In shared memory, but for the super.
-  SIMT_DEV static void read(const unsigned char* codes, const unsigned char* scales, int lane,
-                            C& c) {
+  // In shared memory.
+  SIMT_DEV static void read(const unsigned char* codes, const unsigned char* scales,
+                            const unsigned char* super, int lane, C& c) {
     SIMT_UNROLL
     for (int i = 0; i < U::kWhole; ++i) {
       c.whole[i] = *reinterpret_cast<const uint4*>(codes + i * 512 + lane * 16);
@@ -187,6 +187,12 @@ struct Reader {
     }
     if constexpr (U::kScaleBytes > 0) {
       c.scales = *reinterpret_cast<const uint2*>(scales + lane / 4 * 8);
+    }
+    if constexpr (U::kSuperBytes == 64) {
+      c.super = *reinterpret_cast<const uint2*>(super + lane / 4 * 8);
+    }
+    if constexpr (U::kSuperBytes == 32) {
+      c.super.x = *reinterpret_cast<const uint32_t*>(super + lane / 4 * 4);
     }
   }
 };
@@ -216,6 +222,14 @@ struct Inputs {
     }
   }
 };
+
+// Sums of outputs g and g + 8 that the scales of these are applied to.
+SIMT_DEV void scale_into(const float (&d)[4], float2 by, float (&sums)[4]) {
+  sums[0] = simt::fma(d[0], by.x, sums[0]);
+  sums[1] = simt::fma(d[1], by.x, sums[1]);
+  sums[2] = simt::fma(d[2], by.y, sums[2]);
+  sums[3] = simt::fma(d[3], by.y, sums[3]);
+}
 
 // One panel's product with half a step (32 of k) of a tile of 8 rows each: sums += weights x
 // activations, in the order of k.
@@ -297,13 +311,6 @@ struct Panel {
         scale_into(d, by, sums[i]);
       }
     }
-  }
-
-  SIMT_DEV static void scale_into(const float (&d)[4], float2 by, float (&sums)[4]) {
-    sums[0] = simt::fma(d[0], by.x, sums[0]);
-    sums[1] = simt::fma(d[1], by.x, sums[1]);
-    sums[2] = simt::fma(d[2], by.y, sums[2]);
-    sums[3] = simt::fma(d[3], by.y, sums[3]);
   }
 };
 

@@ -1,0 +1,257 @@
+// A product of many rows gives the bits of products of few, however a block's panels are cut. On
+// the emulated device, or on the one that AERIE_TEST_DEVICE names.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/device/open_device.h"
+#include "kernels/device/pack.h"
+#include "tensor/blocks.h"
+
+namespace aerie::device {
+namespace {
+
+constexpr int kMostRows = 256;
+
+Device& device_of_tests() {
+  static const std::unique_ptr<Device> device = [] {
+    const char* name = std::getenv("AERIE_TEST_DEVICE");
+    auto opened = open(name != nullptr ? name : "emulated");
+    EXPECT_TRUE(opened.ok()) << opened.status().message();
+    return std::move(opened).value();
+  }();
+  return *device;
+}
+
+// Device memory with the values it is given.
+template <typename T>
+class Memory {
+ public:
+  explicit Memory(const std::vector<T>& values) : count_(values.size()) {
+    data_ = static_cast<T*>(device_of_tests().allocate(count_ * sizeof(T)));
+    put(values);
+  }
+  ~Memory() { device_of_tests().release(data_); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  T* data() const { return data_; }
+  void put(const std::vector<T>& values) {
+    device_of_tests().copy_in(data_, values.data(), count_ * sizeof(T));
+    EXPECT_TRUE(device_of_tests().wait()) << device_of_tests().error();
+  }
+  std::vector<T> values() const {
+    std::vector<T> values(count_);
+    device_of_tests().copy_out(values.data(), data_, count_ * sizeof(T));
+    EXPECT_TRUE(device_of_tests().wait()) << device_of_tests().error();
+    return values;
+  }
+
+ private:
+  size_t count_;
+  T* data_ = nullptr;
+};
+
+class Random {
+ public:
+  explicit Random(uint32_t seed) : engine_(seed) {}
+  float number() { return std::normal_distribution<float>()(engine_); }
+  uint8_t byte() { return static_cast<uint8_t>(engine_()); }
+  std::vector<float> numbers(size_t count) {
+    std::vector<float> values(count);
+    for (float& value : values) value = number();
+    return values;
+  }
+  std::vector<float> positive(size_t count) {
+    std::vector<float> values = numbers(count);
+    for (float& value : values) value = value * value * kStep;
+    return values;
+  }
+  std::vector<uint16_t> bf16(size_t count) {
+    std::vector<uint16_t> values(count);
+    for (uint16_t& value : values) value = f32_to_bf16(number());
+    return values;
+  }
+
+ private:
+  std::mt19937 engine_;
+};
+
+// Codes may be any bytes; of numbers of 16 bits, a part of them, the exponents are kept small.
+std::vector<uint8_t> random_codes(Random& random, size_t bytes) {
+  std::vector<uint8_t> codes(bytes);
+  for (uint8_t& code : codes) code = random.byte();
+  return codes;
+}
+std::vector<uint8_t> random_halves(Random& random, size_t bytes) {
+  std::vector<uint8_t> halves = random_codes(random, bytes);
+  for (size_t i = 1; i < bytes; i += 2) halves[i] = static_cast<uint8_t>((halves[i] & 0x83) | 0x2c);
+  return halves;
+}
+
+class Weights {
+ public:
+  Weights(Random& random, MatrixKind kind, int n, int k)
+      : bytes_(panel_bytes(kind, k)),
+        codes_(kind == MatrixKind::kBf16 || kind == MatrixKind::kBf16x2
+                   ? random_halves(random, all(n, bytes_.codes))
+                   : random_codes(random, all(n, bytes_.codes))),
+        scales_(kind == MatrixKind::kQ4 || kind == MatrixKind::kQ8
+                    ? random_halves(random, all(n, bytes_.scales))
+                    : random_codes(random, all(n, bytes_.scales))),
+        supers_(random_halves(random, all(n, bytes_.supers))),
+        bias_(random.numbers(static_cast<size_t>(n))) {
+    matrix_ = {kind, n, static_cast<int>(panels_of(n)), static_cast<int>(steps_of(k))};
+    matrix_.codes = codes_.data();
+    matrix_.scales = scales_.data();
+    matrix_.supers = supers_.data();
+  }
+  const Matrix& matrix() const { return matrix_; }
+  Matrix biased() const {
+    Matrix matrix = matrix_;
+    matrix.bias = bias_.data();
+    matrix.factor = 0.75f;
+    return matrix;
+  }
+
+ private:
+  static size_t all(int n, int64_t bytes) {
+    return static_cast<size_t>(std::max<int64_t>(panels_of(n) * bytes, 16));
+  }
+
+  MatrixBytes bytes_;
+  Memory<uint8_t> codes_, scales_, supers_;
+  Memory<float> bias_;
+  Matrix matrix_;
+};
+
+struct Results {
+  std::vector<float> y, squares;
+  std::vector<uint16_t> out, next;
+};
+
+class ProductBits : public testing::TestWithParam<MatrixKind> {
+ protected:
+  static constexpr int kInner = 1280;  // segments are of different lengths, or empty
+  static constexpr int kStride = 512;
+
+  // All rows at once, or `few` at a time.
+  Results run(Product p, int rows, int few, int tile_panels) {
+    Memory<float> y(start_), squares(std::vector<float>(size_t{kMostRows} * kStride));
+    Memory<uint16_t> out(std::vector<uint16_t>(start_.size()));
+    Memory<uint16_t> next(std::vector<uint16_t>(start_.size()));
+    const bool residual = p.output == Output::kResidual;
+    p.tile_panels = tile_panels;
+    for (int first = 0; first < rows; first += few) {
+      const int count = std::min(few, rows - first);
+      Memory<int32_t> counts({count});
+      Product part = p;
+      part.rows = counts.data();
+      part.most_rows = count;
+      part.x = p.x + int64_t{first} * p.x_stride;
+      part.y = y.data() + int64_t{first} * kStride;
+      part.y_stride = kStride;
+      part.out = out.data() + int64_t{first} * kStride;
+      part.out_stride = kStride;
+      if (p.norm.squares != nullptr) part.norm.squares += int64_t{first} * p.norm.stride;
+      if (residual) {
+        part.next.out = next.data() + int64_t{first} * kStride;
+        part.next.stride = kStride;
+        part.next.squares = squares.data() + int64_t{first} * kStride;
+        part.next.squares_stride = kStride;
+      }
+      device_of_tests().product(part);
+      EXPECT_TRUE(device_of_tests().wait()) << device_of_tests().error();
+    }
+    return {y.values(), squares.values(), out.values(), next.values()};
+  }
+
+  void compare(const Product& p, int rows) {
+    const Results expected = run(p, rows, 64, 0);
+    for (const int panels : {2, 3}) {
+      const Results actual = run(p, rows, rows, panels);
+      EXPECT_TRUE(same(actual.y, expected.y)) << panels << " panels to a warp";
+      EXPECT_TRUE(same(actual.squares, expected.squares)) << panels << " panels to a warp";
+      EXPECT_EQ(actual.out, expected.out) << panels << " panels to a warp";
+      EXPECT_EQ(actual.next, expected.next) << panels << " panels to a warp";
+    }
+    // Something came of it.
+    EXPECT_NE(expected.y == start_, p.output == Output::kStore || p.output == Output::kResidual);
+  }
+
+  static bool same(const std::vector<float>& a, const std::vector<float>& b) {
+    return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  }
+
+  Product product_of(const Matrix& matrix) const {
+    Product p;
+    p.w[0] = matrix;
+    p.x = x_.data();
+    p.x_stride = kInner;
+    return p;
+  }
+
+  Random random_{5};
+  std::vector<float> start_ = random_.numbers(size_t{kMostRows} * kStride);
+  Memory<uint16_t> x_{random_.bf16(size_t{kMostRows} * kInner)};
+};
+
+TEST_P(ProductBits, OfMatricesSideBySide) {
+  const Weights first(random_, GetParam(), 80, kInner), second(random_, GetParam(), 48, kInner),
+      third(random_, GetParam(), 133, kInner);
+  const Memory<float> squares(random_.positive(size_t{kMostRows} * 80));
+  Product p = product_of(first.biased());
+  p.w[1] = second.matrix(), p.w[2] = third.biased(), p.matrices = 3;
+  p.norm = {squares.data(), 80, 80, kInner, 1e-5f};
+  p.factor = 0.5f;
+  p.soft_cap = 30.0f;
+  compare(p, 200);
+}
+
+TEST_P(ProductBits, AddedToAStream) {
+  const Weights weights(random_, GetParam(), 200, kInner);
+  const Memory<float> norm(random_.numbers(200));
+  Product p = product_of(weights.biased());
+  p.output = Output::kResidual;
+  p.factor = 1.5f;
+  p.next.weight = norm.data();
+  compare(p, 131);
+}
+
+TEST_P(ProductBits, Gated) {
+  const Weights gate(random_, GetParam(), 104, kInner), up(random_, GetParam(), 104, kInner);
+  const Memory<float> squares(random_.positive(size_t{kMostRows} * 3));
+  Product p = product_of(gate.matrix());
+  p.w[1] = up.biased(), p.matrices = 2;
+  p.output = Output::kGated;
+  p.norm = {squares.data(), 3, 3, kInner, 1e-5f};
+  compare(p, 129);
+}
+
+TEST_P(ProductBits, Activated) {
+  const Weights weights(random_, GetParam(), 136, kInner);
+  Product p = product_of(weights.matrix());
+  p.output = Output::kActivated;
+  p.glu = Glu::kGeluTanh;
+  compare(p, 65);
+}
+
+std::string name_of(const testing::TestParamInfo<MatrixKind>& info) {
+  static const char* const names[] = {"bf16", "bf16x2", "q4", "q4_k", "q8", "q6_k"};
+  return names[static_cast<int>(info.param)];
+}
+INSTANTIATE_TEST_SUITE_P(Kinds, ProductBits,
+                         testing::Values(MatrixKind::kBf16, MatrixKind::kBf16x2, MatrixKind::kQ4,
+                                         MatrixKind::kQ4K, MatrixKind::kQ8, MatrixKind::kQ6K),
+                         name_of);
+
+}  // namespace
+}  // namespace aerie::device
