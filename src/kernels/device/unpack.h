@@ -162,22 +162,14 @@ struct Reader {
   using U = Unpack<kKind>;
   using C = Codes<U>;
 
-  // In device memory; the super is of the 256 of k that they are of.
-  SIMT_DEV static void load(const unsigned char* codes, const unsigned char* scales,
-                            const unsigned char* super, int lane, C& c) {
-    SIMT_UNROLL
-    for (int i = 0; i < U::kWhole; ++i) c.whole[i] = simt::load16(codes + i * 512 + lane * 16);
-    if constexpr (U::kRest) c.rest = simt::load8(codes + U::kWhole * 512 + lane * 8);
-    if constexpr (U::kScaleBytes > 0) c.scales = simt::load8(scales + lane / 4 * 8);
-    load_super(super, lane, c);
-  }
+  // Of device memory.
   SIMT_DEV static void load_super(const unsigned char* super, int lane, C& c) {
     if constexpr (U::kSuperBytes == 64) c.super = simt::load8(super + lane / 4 * 8);
     if constexpr (U::kSuperBytes == 32) c.super.x = simt::load4(super + lane / 4 * 4);
   }
-  // In shared memory.
-  SIMT_DEV static void read(const unsigned char* codes, const unsigned char* scales,
-                            const unsigned char* super, int lane, C& c) {
+  // Of shared memory.
+  SIMT_DEV static void read(const unsigned char* codes, const unsigned char* scales, int lane,
+                            C& c) {
     SIMT_UNROLL
     for (int i = 0; i < U::kWhole; ++i) {
       c.whole[i] = *reinterpret_cast<const uint4*>(codes + i * 512 + lane * 16);
@@ -188,6 +180,8 @@ struct Reader {
     if constexpr (U::kScaleBytes > 0) {
       c.scales = *reinterpret_cast<const uint2*>(scales + lane / 4 * 8);
     }
+  }
+  SIMT_DEV static void read_super(const unsigned char* super, int lane, C& c) {
     if constexpr (U::kSuperBytes == 64) {
       c.super = *reinterpret_cast<const uint2*>(super + lane / 4 * 8);
     }
