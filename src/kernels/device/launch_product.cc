@@ -25,6 +25,7 @@ ProductArgs args_of(const Product& p) {
   }
   if (a.paired) a.n = p.w[0].n;
   a.rows = p.rows;
+  a.most_rows = p.most_rows;
   a.x = p.x;
   a.x_stride = p.x_stride;
   a.norm = p.norm;
@@ -40,10 +41,25 @@ ProductArgs args_of(const Product& p) {
   return a;
 }
 
+// Of the current device.
+int processors() {
+  static thread_local int known_device = -1, known = 1;
+  int device = 0;
+  if (cudaGetDevice(&device) == cudaSuccess && device != known_device) {
+    known_device = device;
+    if (cudaDeviceGetAttribute(&known, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) {
+      known = 1;
+    }
+  }
+  return known;
+}
+
 template <MatrixKind kKind, int kPanels, int kTiles>
 cudaError_t launch_few(const ProductArgs& args, cudaStream_t stream) {
   using S = ProductShape<kKind, kPanels, kTiles>;
-  const unsigned blocks = static_cast<unsigned>((args.panels + kPanels - 1) / kPanels);
+  const int units = (args.panels + kPanels - 1) / kPanels;
+  const int places = processors() * S::kBlocks;
+  const auto blocks = static_cast<unsigned>(units < places || !S::kStays ? units : places);
   return simt::launch(product_kernel<kKind, kPanels, kTiles>,
                       {dim3(blocks), dim3(kProductThreads), sizeof(typename S::Shared), true},
                       stream, args);

@@ -1,11 +1,13 @@
-// Products of few rows: what takes the time is to stream the weights. A block has kPanels panels of
-// outputs, each of its warps one of kSegments of k, whose sums are added up in the order of k.
-// Weights come by asynchronous copies, kDepth steps ahead, into memory that is the warp's own: they
+// Products of few rows: what takes the time is to stream the weights. A block stays on its
+// processor and takes one unit of kPanels panels of outputs after another; each of its warps has
+// one of kSegments of k, whose sums are added up in the order of k. Weights come by asynchronous
+// copies, kDepth steps ahead and over the ends of units, into memory that is the warp's own: they
 // do not wait for the kernel before this one, nor for each other. Activations, which are many
-// warps' and near, are loaded as they are used; there are enough warps to go on with meanwhile.
+// warps' and near, are in registers half a step or a whole one before they are used.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/device/epilogue.h"
 #include "kernels/device/unpack.h"
@@ -19,19 +21,40 @@ struct ProductShape {
   using U = Unpack<kKind>;
   static constexpr int kRows = kTiles * 8;
   static constexpr int kOutputs = kPanels * kPanel;
-  static constexpr int kStageBytes = kPanels * (U::kCodeBytes + U::kScaleBytes);
-  // Two blocks share a processor where their registers and memory allow it.
-  static constexpr int kHalf = 100 * 1024 / (kSegments * kStageBytes);
-  static constexpr int kBlocks = kHalf >= 2 && kTiles <= 2 && kPanels <= 2 ? 2 : 1;
-  static constexpr int kMostDepth = kBlocks == 2 ? kHalf : 200 * 1024 / (kSegments * kStageBytes);
-  static constexpr int kDepth = kMostDepth > 6 ? 6 : kMostDepth < 1 ? 1 : kMostDepth;
+  // A stage: the panels' codes, then all their scales, then all their supers.
+  static constexpr int kScalesAt = kPanels * U::kCodeBytes;
+  static constexpr int kSupersAt = kScalesAt + kPanels * U::kScaleBytes;
+  static constexpr int kStageBytes = kSupersAt + kPanels * U::kSuperBytes;
+  static constexpr int kAllStages = kSegments * kStageBytes;  // bytes of a step of all warps
+  static constexpr int kSumBytes = kSegments * kRows * kOutputs * 4;
+  // Sums of many rows take the place of the stages; such a block has one unit.
+  static constexpr bool kStays = kTiles <= 2;
+  // Two blocks share a processor where their registers and memory allow it. The level-one cache,
+  // which is of what they leave, has the activations.
+  static constexpr int kBlocks =
+      kTiles == 1 && kPanels <= 2 && 2 * kAllStages + kSumBytes <= 108 * 1024 ? 2 : 1;
+  static constexpr int kStageRoom = (kBlocks == 2 ? 72 : 150) * 1024 - (kStays ? kSumBytes : 0);
+  static constexpr int kMostRoom = 220 * 1024 / kBlocks - (kStays ? kSumBytes : 0);
+  static constexpr int kLeastDepth = kMostRoom / kAllStages > 3 ? 3 : kMostRoom / kAllStages;
+  static constexpr int kMostDepth = kStageRoom / kAllStages;
+  static constexpr int kDepth = kMostDepth > 6             ? 6
+                                : kMostDepth < kLeastDepth ? kLeastDepth
+                                                           : kMostDepth;
+  // Whether a lane's registers suffice for a whole step of activations.
+  static constexpr bool kAhead = kTiles <= 4;
 
+  struct Both {
+    unsigned char stages[kSegments][kDepth][kStageBytes];
+    float sums[kSegments][kRows][kOutputs];
+  };
+  union Either {
+    unsigned char stages[kSegments][kDepth][kStageBytes];
+    float sums[kSegments][kRows][kOutputs];
+  };
   struct Shared {
-    union {
-      unsigned char stages[kSegments][kDepth][kStageBytes];
-      float sums[kSegments][kRows][kOutputs];
-    };
+    std::conditional_t<kStays, Both, Either> memory;
     float inverse[kRows];
+    int rows;
   };
 };
 
@@ -50,28 +73,37 @@ class ProductWarp {
         lane_(static_cast<int>(threadIdx.x) % 32),
         begin_(segment_begin(args.steps, warp_)),
         end_(segment_begin(args.steps, warp_ + 1)),
-        row_(args.x + static_cast<int64_t>(lane_ / 4) * args.x_stride + begin_ * kStep +
+        copy_unit_(static_cast<int>(blockIdx.x)),
+        row_(args.x + static_cast<int64_t>(lane_ / 4) * args.x_stride +
              lane_ % 4 * (U::kGroupsOf16 ? 4 : 8)),
         eight_rows_(static_cast<int64_t>(8) * args.x_stride) {
+    // Rows that are not there are zeros.
     SIMT_UNROLL
-    for (int p = 0; p < kPanels; ++p) {
-      int index = static_cast<int>(blockIdx.x) * kPanels + p;
-      if (index >= args.panels) index = args.panels - 1;  // computed for nothing
-      const PanelPlace place = panel_place(args, index);
-      const ProductArgs::Part& part = args.parts[place.part];
-      const int64_t first = static_cast<int64_t>(place.index) * args.steps;
-      codes_[p] = part.codes + (first + begin_) * U::kCodeBytes + lane_ * 16;
-      // A lane has 16 bytes of one panel's scales.
-      if constexpr (U::kScaleBytes > 0) {
-        if (lane_ / 4 == p) {
-          scales_ = part.scales + (first + begin_) * U::kScaleBytes + lane_ % 4 * 16;
-        }
+    for (Inputs<kTiles>& inputs : inputs_) {
+      SIMT_UNROLL
+      for (int i = 0; i < kTiles; ++i) {
+        SIMT_UNROLL
+        for (int j = 0; j < 4; ++j) inputs.b[i][j] = 0;
       }
-      if constexpr (U::kSuperBytes > 0) supers_[p] = part.supers + first / 4 * U::kSuperBytes;
     }
   }
 
-  // The sums of the segment.
+  // Asks for the first of what run() needs.
+  SIMT_DEV void start() {
+    find_weights();
+    SIMT_UNROLL
+    for (int i = 0; i < S::kDepth; ++i) copy(i);
+    simt::wait_for_previous();
+    if constexpr (S::kAhead) {
+      SIMT_UNROLL
+      for (int half = 0; half < 2; ++half) load_rows(begin_, half, inputs_[half]);
+    }
+    const int rows = *args_.rows;
+    if (threadIdx.x == 0) shared_.rows = rows;
+    find_norms(rows);
+  }
+
+  // The sums of the segment in the next unit.
   SIMT_DEV void run(Sums& sums) {
     SIMT_UNROLL
     for (int p = 0; p < kPanels; ++p) {
@@ -81,57 +113,48 @@ class ProductWarp {
         for (int j = 0; j < 4; ++j) sums[p][i][j] = 0.0f;
       }
     }
-    left_ = end_ - begin_;
-    SIMT_UNROLL
-    for (int i = 0; i < S::kDepth; ++i) copy(i);
-    simt::wait_for_previous();
-    rows_ = *args_.rows;
-    find_norms();
-    int slot = 0;
     for (int step = begin_; step < end_; ++step) {
-      if constexpr (U::kSuperBytes > 0) {
-        if (step % 4 == 0 || step == begin_) load_supers(step);
-      }
       simt::copy_wait<S::kDepth - 1>();
       __syncwarp();
-      add(shared_.stages[warp_][slot], sums);
+      read(shared_.memory.stages[warp_][slot_]);
       __syncwarp();
-      copy(slot);
-      slot = slot + 1 == S::kDepth ? 0 : slot + 1;
+      copy(slot_);
+      slot_ = slot_ + 1 == S::kDepth ? 0 : slot_ + 1;
+      add(step, sums);
     }
-    simt::copy_wait<0>();
   }
 
-  SIMT_DEV int rows() const { return rows_; }
-
  private:
-  SIMT_DEV void add(const unsigned char* stage, Sums& sums) {
+  SIMT_DEV void read(const unsigned char* stage) {
     SIMT_UNROLL
     for (int p = 0; p < kPanels; ++p) {
-      Reader<kKind>::read(stage + p * U::kCodeBytes,
-                          stage + kPanels * U::kCodeBytes + p * U::kScaleBytes, lane_,
-                          codes_read_[p]);
+      Reader<kKind>::read(stage + p * U::kCodeBytes, stage + S::kScalesAt + p * U::kScaleBytes,
+                          stage + S::kSupersAt + p * U::kSuperBytes, lane_, codes_read_[p]);
     }
-    if constexpr (kTiles == 1) {
-      Inputs<kTiles> inputs[2];
-      load_rows(0, inputs[0]);
-      load_rows(1, inputs[1]);
-      multiply(0, inputs[0], sums);
-      multiply(1, inputs[1], sums);
+  }
+
+  SIMT_DEV void add(int step, Sums& sums) {
+    if constexpr (S::kAhead) {
+      // Behind the last step comes the first, of the next unit.
+      const int next = step + 1 < end_ ? step + 1 : begin_;
+      SIMT_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        multiply(half, inputs_[half], sums);
+        load_rows(next, half, inputs_[half]);
+      }
     } else {
       SIMT_UNROLL
       for (int half = 0; half < 2; ++half) {
-        Inputs<kTiles> inputs;
-        load_rows(half, inputs);
-        multiply(half, inputs, sums);
+        load_rows(step, half, inputs_[0]);
+        multiply(half, inputs_[0], sums);
       }
     }
-    row_ += kStep;
   }
 
-  SIMT_DEV void load_rows(int half, Inputs<kTiles>& inputs) const {
+  SIMT_DEV void load_rows(int step, int half, Inputs<kTiles>& inputs) const {
+    const uint16_t* x = row_ + step * kStep + half * 32;
     SIMT_UNROLL
-    for (int i = 0; i < kTiles; ++i) load_row(i, half, inputs.b[i]);
+    for (int i = 0; i < kTiles; ++i) load_row(i, x + i * eight_rows_, inputs.b[i]);
   }
 
   SIMT_DEV void multiply(int half, Inputs<kTiles>& inputs, Sums& sums) {
@@ -142,12 +165,9 @@ class ProductWarp {
     }
   }
 
-  // Of a tile's row of the lane; zeros where there is none.
-  SIMT_DEV void load_row(int tile, int half, uint32_t (&b)[4]) const {
-    SIMT_UNROLL
-    for (int j = 0; j < 4; ++j) b[j] = 0;
-    if (tile * 8 + lane_ / 4 >= rows_) return;
-    const uint16_t* x = row_ + tile * eight_rows_ + half * 32;
+  // Of a tile's row of the lane, if there can be one.
+  SIMT_DEV void load_row(int tile, const uint16_t* x, uint32_t (&b)[4]) const {
+    if (tile * 8 + lane_ / 4 >= args_.most_rows) return;
     if constexpr (U::kGroupsOf16) {
       const uint2 first = *reinterpret_cast<const uint2*>(x);
       const uint2 second = *reinterpret_cast<const uint2*>(x + 16);
@@ -158,42 +178,72 @@ class ProductWarp {
     }
   }
 
-  // The next step that has not been copied.
-  SIMT_DEV void copy(int slot) {
-    if (left_ > 0) {
-      --left_;
-      unsigned char* stage = shared_.stages[warp_][slot] + lane_ * 16;
-      SIMT_UNROLL
-      for (int p = 0; p < kPanels; ++p) {
-        SIMT_UNROLL
-        for (int at = 0; at < U::kCodeBytes; at += 512) {
-          if (at + 512 <= U::kCodeBytes || lane_ < 16) {
-            simt::copy_async16(stage + p * U::kCodeBytes + at, codes_[p] + at);
-          }
-        }
-        codes_[p] += U::kCodeBytes;
-      }
+  // Where the weights of the unit that is to be copied lie.
+  SIMT_DEV void find_weights() {
+    copy_step_ = begin_;
+    SIMT_UNROLL
+    for (int p = 0; p < kPanels; ++p) {
+      int index = copy_unit_ * kPanels + p;
+      if (index >= args_.panels) index = args_.panels - 1;  // computed for nothing
+      const PanelPlace place = panel_place(args_, index);
+      const ProductArgs::Part& part = args_.parts[place.part];
+      const int64_t first = static_cast<int64_t>(place.index) * args_.steps;
+      codes_[p] = part.codes + first * U::kCodeBytes + lane_ * 16;
+      // A lane has 16 bytes of one panel's scales, or of its super.
       if constexpr (U::kScaleBytes > 0) {
-        if (lane_ < kPanels * 4) {
-          simt::copy_async16(stage + kPanels * U::kCodeBytes, scales_);
+        if (lane_ / 4 == p) scales_ = part.scales + first * U::kScaleBytes + lane_ % 4 * 16;
+      }
+      if constexpr (U::kSuperBytes > 0) {
+        constexpr int kLanes = U::kSuperBytes / 16;
+        if (lane_ >= 16 && (lane_ - 16) / kLanes == p) {
+          scales_ = part.supers + first / 4 * U::kSuperBytes + lane_ % kLanes * 16;
         }
-        scales_ += U::kScaleBytes;
       }
     }
+  }
+
+  // The next step that has not been copied.
+  SIMT_DEV void copy(int slot) {
+    if (copy_step_ == end_) {
+      copy_unit_ += static_cast<int>(gridDim.x);
+      if (copy_unit_ * kPanels < args_.panels) find_weights();
+    }
+    if (copy_step_ < end_) copy_step(shared_.memory.stages[warp_][slot]);
     simt::copy_commit();
   }
 
-  SIMT_DEV void load_supers(int step) {
+  SIMT_DEV void copy_step(unsigned char* stage) {
+    const auto step = static_cast<uint32_t>(copy_step_);
     SIMT_UNROLL
     for (int p = 0; p < kPanels; ++p) {
-      Reader<kKind>::load_super(supers_[p] + static_cast<int64_t>(step / 4) * U::kSuperBytes, lane_,
-                                codes_read_[p]);
+      const unsigned char* codes = codes_[p] + uint64_t{step} * U::kCodeBytes;
+      SIMT_UNROLL
+      for (int at = 0; at < U::kCodeBytes; at += 512) {
+        if (at + 512 <= U::kCodeBytes || lane_ < 16) {
+          simt::copy_async16(stage + p * U::kCodeBytes + at + lane_ * 16, codes + at);
+        }
+      }
     }
+    if constexpr (U::kSuperBytes > 0) {
+      const bool is_scale = lane_ < 16;
+      if (is_scale ? lane_ < kPanels * 4 : lane_ - 16 < kPanels * U::kSuperBytes / 16) {
+        // A super is of four steps.
+        simt::copy_async16(
+            stage + (is_scale ? S::kScalesAt + lane_ * 16 : S::kSupersAt + (lane_ - 16) * 16),
+            scales_ + (is_scale ? step * U::kScaleBytes : step / 4 * U::kSuperBytes));
+      }
+    } else if constexpr (U::kScaleBytes > 0) {
+      if (lane_ < kPanels * 4) {
+        simt::copy_async16(stage + S::kScalesAt + lane_ * 16,
+                           scales_ + uint64_t{step} * U::kScaleBytes);
+      }
+    }
+    ++copy_step_;
   }
 
-  SIMT_DEV void find_norms() {
+  SIMT_DEV void find_norms(int rows) {
     if (args_.norm.squares == nullptr) return;
-    for (int row = warp_; row < rows_ && row < S::kRows; row += kSegments) {
+    for (int row = warp_; row < rows && row < S::kRows; row += kSegments) {
       const float inverse = inverse_rms(args_.norm, row);
       if (lane_ == 0) shared_.inverse[row] = inverse;
     }
@@ -202,13 +252,14 @@ class ProductWarp {
   const ProductArgs& args_;
   Shared& shared_;
   int warp_, lane_, begin_, end_;
-  int rows_ = 0, left_ = 0;
-  const uint16_t* row_;  // the lane's, of the first tile and the step
+  int copy_unit_, copy_step_ = 0;  // to be copied
+  int slot_ = 0;
+  const uint16_t* row_;  // the lane's, of the first tile
   int64_t eight_rows_;   // elements
   const unsigned char* codes_[kPanels];
   const unsigned char* scales_ = nullptr;
-  const unsigned char* supers_[kPanels];
   Codes<U> codes_read_[kPanels] = {};
+  Inputs<kTiles> inputs_[2];
 };
 
 // The segments' sums of an output, one after the other.
@@ -216,17 +267,18 @@ template <typename S>
 SIMT_DEV float added_up(const typename S::Shared& shared, int row, int output) {
   float sum = 0.0f;
   SIMT_UNROLL
-  for (int segment = 0; segment < kSegments; ++segment) sum += shared.sums[segment][row][output];
+  for (int segment = 0; segment < kSegments; ++segment)
+    sum += shared.memory.sums[segment][row][output];
   return sum;
 }
 
 template <typename S>
-SIMT_DEV void write_pairs(const ProductArgs& a, const typename S::Shared& shared, int rows) {
+SIMT_DEV void write_pairs(const ProductArgs& a, const typename S::Shared& shared, int unit,
+                          int rows) {
   constexpr int kHalf = S::kOutputs / 2;
   for (int i = static_cast<int>(threadIdx.x); i < S::kRows * kHalf; i += kProductThreads) {
     const int row = i / kHalf, of_pair = i % kHalf, pair = of_pair / kPanel;
-    const int n = (static_cast<int>(blockIdx.x) * (S::kOutputs / kPanel / 2) + pair) * kPanel +
-                  of_pair % kPanel;
+    const int n = (unit * (S::kOutputs / kPanel / 2) + pair) * kPanel + of_pair % kPanel;
     if (row >= rows || n >= a.n) continue;
     const float inverse = a.norm.squares != nullptr ? shared.inverse[row] : 1.0f;
     const int at = pair * 2 * kPanel + of_pair % kPanel;
@@ -238,11 +290,12 @@ SIMT_DEV void write_pairs(const ProductArgs& a, const typename S::Shared& shared
 }
 
 template <typename S>
-SIMT_DEV void write_outputs(const ProductArgs& a, const typename S::Shared& shared, int rows) {
+SIMT_DEV void write_outputs(const ProductArgs& a, const typename S::Shared& shared, int unit,
+                            int rows) {
   // All lanes go the same way: sums of squares are taken across them.
   for (int i = static_cast<int>(threadIdx.x); i < S::kRows * S::kOutputs; i += kProductThreads) {
     const int row = i / S::kOutputs, output = i % S::kOutputs;
-    const int panel = static_cast<int>(blockIdx.x) * (S::kOutputs / kPanel) + output / kPanel;
+    const int panel = unit * (S::kOutputs / kPanel) + output / kPanel;
     const int n = panel * kPanel + output % kPanel;
     const bool is_there = row < rows && n < a.n && panel < a.panels;
     float square = 0.0f;
@@ -269,16 +322,10 @@ SIMT_DEV void write_outputs(const ProductArgs& a, const typename S::Shared& shar
   }
 }
 
+// The warp's sums, to where those of all segments meet.
 template <MatrixKind kKind, int kPanels, int kTiles>
-__global__ void __launch_bounds__(kProductThreads, (ProductShape<kKind, kPanels, kTiles>::kBlocks))
-    product_kernel(const __grid_constant__ ProductArgs args) {
-  using S = ProductShape<kKind, kPanels, kTiles>;
-  auto& shared = simt::shared<typename S::Shared>();
-  simt::release_dependents();
-  float sums[kPanels][kTiles][4];
-  ProductWarp<kKind, kPanels, kTiles> warp(args, shared);
-  warp.run(sums);
-  __syncthreads();
+SIMT_DEV void hand_over(const float (&sums)[kPanels][kTiles][4],
+                        typename ProductShape<kKind, kPanels, kTiles>::Shared& shared) {
   const int segment = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   SIMT_UNROLL
   for (int p = 0; p < kPanels; ++p) {
@@ -286,17 +333,36 @@ __global__ void __launch_bounds__(kProductThreads, (ProductShape<kKind, kPanels,
     for (int i = 0; i < kTiles; ++i) {
       SIMT_UNROLL
       for (int j = 0; j < 4; ++j) {
-        shared.sums[segment][i * 8 + lane % 4 * 2 + j % 2][p * kPanel + lane / 4 + j / 2 * 8] =
+        shared.memory
+            .sums[segment][i * 8 + lane % 4 * 2 + j % 2][p * kPanel + lane / 4 + j / 2 * 8] =
             sums[p][i][j];
       }
     }
   }
-  __syncthreads();
-  if (args.paired) {
-    write_pairs<S>(args, shared, warp.rows());
-  } else {
-    write_outputs<S>(args, shared, warp.rows());
+}
+
+template <MatrixKind kKind, int kPanels, int kTiles>
+__global__ void __launch_bounds__(kProductThreads, (ProductShape<kKind, kPanels, kTiles>::kBlocks))
+    product_kernel(const __grid_constant__ ProductArgs args) {
+  using S = ProductShape<kKind, kPanels, kTiles>;
+  auto& shared = simt::shared<typename S::Shared>();
+  simt::release_dependents();
+  ProductWarp<kKind, kPanels, kTiles> warp(args, shared);
+  warp.start();
+  for (int unit = static_cast<int>(blockIdx.x); unit * kPanels < args.panels;
+       unit += static_cast<int>(gridDim.x)) {
+    float sums[kPanels][kTiles][4];
+    warp.run(sums);
+    __syncthreads();  // the sums of the unit before have been read
+    hand_over<kKind, kPanels, kTiles>(sums, shared);
+    __syncthreads();
+    if (args.paired) {
+      write_pairs<S>(args, shared, unit, shared.rows);
+    } else {
+      write_outputs<S>(args, shared, unit, shared.rows);
+    }
   }
+  simt::copy_wait<0>();
 }
 
 }  // namespace aerie::device

@@ -290,10 +290,9 @@ class TileBlock {
     SIMT_UNROLL
     for (int p = 0; p < kPanels; ++p) {
       Codes<U> codes;
-      Reader<kKind>::read(stage + (first + p) * U::kCodeBytes,
-                          stage + S::kCodes + (first + p) * U::kScaleBytes, lane_, codes);
-      Reader<kKind>::read_super(stage + S::kCodes + S::kScales + (first + p) * U::kSuperBytes,
-                                lane_, codes);
+      Reader<kKind>::read(
+          stage + (first + p) * U::kCodeBytes, stage + S::kCodes + (first + p) * U::kScaleBytes,
+          stage + S::kCodes + S::kScales + (first + p) * U::kSuperBytes, lane_, codes);
       Panel<kKind, S::kTiles>::add(codes, half, inputs, sums[p]);
     }
   }

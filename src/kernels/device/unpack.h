@@ -167,7 +167,18 @@ struct Reader {
     if constexpr (U::kSuperBytes == 64) c.super = simt::load8(super + lane / 4 * 8);
     if constexpr (U::kSuperBytes == 32) c.super.x = simt::load4(super + lane / 4 * 4);
   }
-  // Of shared memory.
+  // In shared memory.
+  SIMT_DEV static void read(const unsigned char* codes, const unsigned char* scales,
+                            const unsigned char* super, int lane, C& c) {
+    read(codes, scales, lane, c);
+    if constexpr (U::kSuperBytes == 64) {
+      c.super = *reinterpret_cast<const uint2*>(super + lane / 4 * 8);
+    }
+    if constexpr (U::kSuperBytes == 32) {
+      c.super.x = *reinterpret_cast<const uint32_t*>(super + lane / 4 * 4);
+    }
+  }
+  // In shared memory, but for the super.
   SIMT_DEV static void read(const unsigned char* codes, const unsigned char* scales, int lane,
                             C& c) {
     SIMT_UNROLL
@@ -179,14 +190,6 @@ struct Reader {
     }
     if constexpr (U::kScaleBytes > 0) {
       c.scales = *reinterpret_cast<const uint2*>(scales + lane / 4 * 8);
-    }
-  }
-  SIMT_DEV static void read_super(const unsigned char* super, int lane, C& c) {
-    if constexpr (U::kSuperBytes == 64) {
-      c.super = *reinterpret_cast<const uint2*>(super + lane / 4 * 8);
-    }
-    if constexpr (U::kSuperBytes == 32) {
-      c.super.x = *reinterpret_cast<const uint32_t*>(super + lane / 4 * 4);
     }
   }
 };
