@@ -42,14 +42,19 @@ ProductArgs args_of(const Product& p) {
 }
 
 // Of the current device.
-int processors() {
-  static thread_local int known_device = -1, known = 1;
+struct Processors {
+  int count = 1;
+  int shared_bytes = 0;  // that a block may have
+};
+Processors processors() {
+  static thread_local int known_device = -1;
+  static thread_local Processors known;
   int device = 0;
-  if (cudaGetDevice(&device) == cudaSuccess && device != known_device) {
+  if (cudaGetDevice(&device) != cudaSuccess) return known;
+  if (device != known_device) {
+    cudaDeviceGetAttribute(&known.count, cudaDevAttrMultiProcessorCount, device);
+    cudaDeviceGetAttribute(&known.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     known_device = device;
-    if (cudaDeviceGetAttribute(&known, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) {
-      known = 1;
-    }
   }
   return known;
 }
@@ -58,7 +63,7 @@ template <MatrixKind kKind, int kPanels, int kTiles>
 cudaError_t launch_few(const ProductArgs& args, cudaStream_t stream) {
   using S = ProductShape<kKind, kPanels, kTiles>;
   const int units = (args.panels + kPanels - 1) / kPanels;
-  const int places = processors() * S::kBlocks;
+  const int places = processors().count * S::kBlocks;
   const auto blocks = static_cast<unsigned>(units < places || !S::kStays ? units : places);
   return simt::launch(product_kernel<kKind, kPanels, kTiles>,
                       {dim3(blocks), dim3(kProductThreads), sizeof(typename S::Shared), true},
@@ -75,24 +80,6 @@ cudaError_t launch_fewest(const ProductArgs& args, cudaStream_t stream) {
     return launch_few<kKind, 1, kTiles>(args, stream);
   }
   return launch_few<kKind, 2, kTiles>(args, stream);
-}
-
-// Of the current device.
-struct Processors {
-  int count = 1;
-  int shared_bytes = 0;  // that a block may have
-};
-Processors processors() {
-  static thread_local int known_device = -1;
-  static thread_local Processors known;
-  int device = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return known;
-  if (device != known_device) {
-    cudaDeviceGetAttribute(&known.count, cudaDevAttrMultiProcessorCount, device);
-    cudaDeviceGetAttribute(&known.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    known_device = device;
-  }
-  return known;
 }
 
 template <MatrixKind kKind, int kPanels>
