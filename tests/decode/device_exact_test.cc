@@ -25,7 +25,7 @@ TEST_P(DeviceExact, ChangesNoToken) {
   for (const double temperature : {0.0, 0.8}) {
     Setting one = setting(temperature == 0.0 ? 4 : 7, temperature == 0.0 ? 512 : 20);
     const Filter filter = temperature == 0.0 ? Filter::kNone : Filter::kAll;
-    one.requests.push_back(request_with(sampling_with(temperature, filter, 5), 48, 40));
+    one.requests.push_back(request_with(sampling_with(temperature, filter, 5), 36, 30));
     SCOPED_TRACE(fmt::format("temperature {}", temperature));
     const Comparison comparison = compare_with_plain(one);
     EXPECT_EQ(comparison.difference, "");
