@@ -37,7 +37,8 @@ memory_labels='^(base|tensor|format|fuzz|core|jinja|tokenizer|grammar|chat|kerne
 # The real model is too slow under a sanitizer, and so are the many repetitions that statistics need; neither
 # adds code that other tests do not reach.
 slow_labels='^(real|statistics)$'
-cuda_paths=(src/kernels/device src/kernels/simt cmake/Cuda.cmake cmake/DeviceBuildId.cmake bench/device_peak.cu scripts/cuda)
+cuda_paths=(src/kernels/device src/kernels/simt cmake/Cuda.cmake cmake/DeviceBuildId.cmake cmake/libaerie_cuda.map
+  bench/device_peak.cu scripts/cuda)
 arm_paths=(src/kernels src/tensor src/base tests/kernels cmake/aarch64-linux-gnu.cmake cmake/HeaderLibraries.cmake)
 times=()
 unchanged=()

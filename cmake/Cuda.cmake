@@ -65,13 +65,19 @@ function(aerie_cuda_objects output)
   foreach(source IN LISTS ARGN)
     get_filename_component(name "${source}" NAME)
     set(object "${CMAKE_CURRENT_BINARY_DIR}/aerie_cuda/${name}.o")
+    # Only what reads the name of the code is compiled again when other code changes.
+    set(needed "${source}")
+    file(STRINGS "${source}" reads_name REGEX "<device_build_id[.]h>")
+    if(reads_name)
+      list(APPEND needed "${AERIE_DEVICE_BUILD_ID}/device_build_id.h")
+    endif()
     # No fused multiply-add that the code does not spell, as everywhere.
     add_custom_command(OUTPUT "${object}"
       COMMAND "${AERIE_NVCC}" -x cu -c "${source}" -o "${object}" -MD -MF "${object}.d" -ccbin "${CMAKE_CXX_COMPILER}"
               -std=c++20 -O3 -DNDEBUG -fmad=false ${code} -Wno-deprecated-gpu-targets --threads 2 ${more}
               -Xcompiler=-fPIC,-fvisibility=hidden,-ffp-contract=off,-fno-math-errno
               -I "${CMAKE_SOURCE_DIR}/src" -I "${CMAKE_SOURCE_DIR}/include" -I "${AERIE_DEVICE_BUILD_ID}"
-      DEPENDS "${source}" "${AERIE_DEVICE_BUILD_ID}/device_build_id.h" DEPFILE "${object}.d"
+      DEPENDS ${needed} DEPFILE "${object}.d"
       COMMENT "Compiling ${name} for GPUs (${AERIE_CUDA_ARCHITECTURES})" VERBATIM)
     list(APPEND objects "${object}")
   endforeach()

@@ -1,22 +1,24 @@
 #!/usr/bin/env python3
 """Holds the machine code of libaerie_cuda.so to what keeps a GPU's memory busy.
 
-  scripts/cuda/check_sass.py LIBRARY [--arch sm_90] [--cuobjdump FILE] [--json FILE] [--all]
+  scripts/cuda/check_sass.py LIBRARY [--arch sm_90] [--cuobjdump FILE] [--json FILE]
+  scripts/cuda/check_sass.py LIBRARY --arch sm_80 --arch sm_90 --write-limits
   scripts/cuda/check_sass.py --self-test
 
-Of every kernel that TABLE names: nothing lies in local memory (spilled registers), there are not more registers than
-its blocks need to share a processor, and where it multiplies there are products of tensor cores and loads of 16 bytes.
-Of products also how many instructions a warp issues for 1,024 weights in its hottest loop, the innermost one with most
-tensor-core products: a processor has so many slots for them while its share of the weights comes from memory
-(docs/cuda.md).
+What multiplies uses tensor cores and loads 16 bytes at a time. Products also have a limit of the instructions that a
+warp issues for 1,024 weights in its hottest loop, the innermost one with most tensor-core products: a processor has so
+many slots for them while its share of the weights comes from memory (docs/cuda.md). Nothing lies in local memory, where
+spilled registers go, but for what sass_limits.json allows: it has the limits of every kernel, as --write-limits wrote
+them of a library that was good enough. A kernel that it does not know may spill nothing.
 
-Prints a table, with --all of kernels that nothing is asked of, too. Exits with 1 and one line for each violation, also
-where a row of TABLE finds no kernel. cuobjdump comes with scripts/cuda/fetch_nvcc.sh (build/nvcc) or a toolkit.
+Prints a table. Exits with 1 and one line for each violation, also where a kernel with limits is not in the library.
+cuobjdump comes with scripts/cuda/fetch_nvcc.sh (build/nvcc) or a toolkit; limits are those of that nvcc.
 """
 
 import argparse
 import dataclasses
 import json
+import math
 import pathlib
 import re
 import shutil
@@ -39,26 +41,11 @@ def products_of_1024(kind, panels, tiles):
     return products
 
 
-@dataclasses.dataclass
-class Row:
-    """What is asked of the kernels whose names match; the first row that does counts."""
-
-    name: str
-    registers: int = 255
-    multiplies: bool = True
-    # Instructions that may use local memory outside of the hottest loop: there they cost nothing worth naming.
-    spills: int = 0
-    # Of products: the limits of issue slots for 1,024 weights, by the kind of weights, the panels of a block and the
-    # tiles of 8 rows; by architecture.
-    slots: dict = dataclasses.field(default_factory=dict)
-
-
-TABLE = [
-    Row(r"product_kernel<(?P<kind>\w+), (?P<panels>\d), (?P<tiles>\d)>"),
-    Row(r"tile_product_kernel<(?P<kind>\w+)>"),
-    Row(r"attention_kernel<.*>", spills=16),
-    Row(r".*", multiplies=False),
-]
+# Kernels that multiply; of products of weights the kind, the panels of a block and its tiles of 8 rows.
+PRODUCT = re.compile(r"product_kernel<(?P<kind>\w+), (?P<panels>\d), (?P<tiles>\d)>"
+                     r"|tile_product_kernel<(?P<of_tile>\w+)>")
+MULTIPLIES = re.compile(PRODUCT.pattern + r"|attention_kernel<.*>")
+LIMITS = pathlib.Path(__file__).resolve().with_name("sass_limits.json")
 
 FUNCTION = re.compile(r"^\s*Function : (\S+)")
 INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:\{\s*)?([^;]*?)\s*;")
@@ -155,12 +142,12 @@ def short(name):
     return re.sub(r"\(MatrixKind\)(\d)", lambda match: KINDS[int(match[1])], name)
 
 
-def shape_of(match):
+def shape_of(name):
     """(kind, panels, tiles) of a product of weights; None of other kernels."""
-    groups = match.groupdict()
-    if "kind" not in groups:
+    match = PRODUCT.fullmatch(name)
+    if not match:
         return None
-    return groups["kind"], int(groups.get("panels") or 2), int(groups.get("tiles") or 8)
+    return (match["kind"], int(match["panels"]), int(match["tiles"])) if match["kind"] else (match["of_tile"], 2, 8)
 
 
 def slots_of(kernel, shape):
@@ -169,58 +156,67 @@ def slots_of(kernel, shape):
     if loop is None or shape is None:
         return None
     instructions, products, _ = loop
-    return instructions * products_of_1024(*shape) / products
+    return math.ceil(instructions * products_of_1024(*shape) / products)
 
 
-def check(kernels, arch, table, problems):
+def figures_of(kernel):
+    """What has limits."""
+    loop = kernel.hot_loop()
+    return {"registers": kernel.registers, "spills": kernel.spills(), "spills_in_loop": loop[2] if loop else 0,
+            "slots": slots_of(kernel, shape_of(short(kernel.name)))}
+
+
+WORDS = {
+    "registers": "registers", "spills": "instructions use local memory (registers are spilled, an array is indexed by "
+    "what is not constant, or arguments are not __grid_constant__)",
+    "spills_in_loop": "instructions of the hottest loop use local memory", "slots": "issue slots for 1,024 weights",
+}
+STRICT = {"registers": 255, "spills": 0, "spills_in_loop": 0, "slots": None}
+
+
+def check(kernels, arch, limits, problems):
     """The rows of the table that is printed."""
-    rows, met = [], set()
+    rows = []
     for kernel in sorted(kernels, key=lambda one: one.name):
-        name = short(kernel.name)
-        row, match = next(((row, match) for row in table if (match := re.fullmatch(row.name, name))), (None, None))
-        if row is None:
-            continue
-        met.add(row.name)
-        say = f"{arch}: {name}: "
-        loop = kernel.hot_loop()
-        in_loop = loop[2] if loop else 0
-        if kernel.spills() > row.spills or in_loop:
-            problems.append(f"{say}{kernel.spills()} instructions, {in_loop} of the hottest loop, use {kernel.stack} "
-                            "bytes of local memory: registers are spilled, an array is indexed by what is not "
-                            "constant, or arguments are not __grid_constant__")
-        if kernel.registers > row.registers:
-            problems.append(f"{say}{kernel.registers} registers; at most {row.registers}")
-        if row.multiplies and kernel.products() == 0:
-            problems.append(f"{say}no product is a tensor core's")
-        if row.multiplies and kernel.wide_loads() == 0:
-            problems.append(f"{say}nothing is loaded 16 bytes at a time")
-        shape = shape_of(match)
-        slots = slots_of(kernel, shape)
-        limit = row.slots.get(arch, {}).get(shape) if shape else None
-        if shape and slots is None:
-            problems.append(f"{say}there is no loop with tensor cores' products")
-        if limit is not None and slots is not None and slots > limit:
-            problems.append(f"{say}{slots:.0f} issue slots for 1,024 weights; at most {limit}")
-        rows.append({
-            "kernel": name, "arch": arch, "registers": kernel.registers, "registers_limit": row.registers,
-            "spills": kernel.spills(), "stack": kernel.stack, "wide_loads": kernel.wide_loads(),
-            "products": kernel.products(), "loop": loop, "slots": slots, "slots_limit": limit,
-            "asked": row.multiplies,
-        })
-    problems += [f"{arch}: no kernel is named {row.name}" for row in table if row.name not in met]
+        name, figures = short(kernel.name), figures_of(kernel)
+        allowed = limits.get(arch, {}).get(name, STRICT)
+        for what, figure in figures.items():
+            if figure is not None and allowed[what] is not None and figure > allowed[what]:
+                problems.append(f"{arch}: {name}: {figure} {WORDS[what]}; at most {allowed[what]}")
+        if MULTIPLIES.fullmatch(name):
+            if kernel.products() == 0:
+                problems.append(f"{arch}: {name}: no product is a tensor core's")
+            if kernel.wide_loads() == 0:
+                problems.append(f"{arch}: {name}: nothing is loaded 16 bytes at a time")
+            if shape_of(name) and figures["slots"] is None:
+                problems.append(f"{arch}: {name}: there is no loop with tensor cores' products")
+        rows.append({"kernel": name, "arch": arch, **figures, "limits": allowed, "wide_loads": kernel.wide_loads(),
+                     "products": kernel.products(), "loop": kernel.hot_loop()})
+    missing = set(limits.get(arch, {})) - {row["kernel"] for row in rows}
+    problems += [f"{arch}: {name}: is not in the library, and has limits" for name in sorted(missing)]
     return rows
 
 
 def print_table(rows):
-    form = "{:<52} {:>6} {:>9} {:>6} {:>6} {:>5} {:>22} {:>10}"
-    print(form.format("kernel", "arch", "registers", "spills", "wide", "mma", "loop: all, mma, spills", "slots"))
+    form = "{:<38} {:>6} {:>9} {:>7} {:>7} {:>5} {:>5} {:>11} {:>11}"
+    print(form.format("kernel", "arch", "registers", "spills", "in loop", "wide", "mma", "loop, mma", "slots"))
     for row in rows:
-        loop = "" if row["loop"] is None else "{}, {}, {}".format(*row["loop"])
-        slots = "" if row["slots"] is None else f"{row['slots']:.0f}"
-        if row["slots_limit"] is not None:
-            slots += f" ≤ {row['slots_limit']}"
-        print(form.format(row["kernel"], row["arch"], f"{row['registers']} ≤ {row['registers_limit']}", row["spills"],
-                          row["wide_loads"], row["products"], loop, slots))
+        loop = "" if row["loop"] is None else "{}, {}".format(*row["loop"])
+        slots, limit = row["slots"], row["limits"]["slots"]
+        print(form.format(row["kernel"], row["arch"], row["registers"], row["spills"], row["spills_in_loop"],
+                          row["wide_loads"], row["products"], loop,
+                          "" if slots is None else f"{slots}" if limit is None else f"{slots} ≤ {limit}"))
+
+
+def write_limits(rows):
+    limits = {}
+    for row in rows:
+        limits.setdefault(row["arch"], {})[row["kernel"]] = {what: row[what] for what in STRICT}
+    lines = []
+    for arch, kernels in limits.items():
+        inside = ",\n".join(f"  {json.dumps(name)}: {json.dumps(figures)}" for name, figures in kernels.items())
+        lines.append(f" {json.dumps(arch)}: {{\n{inside}\n }}")
+    LIMITS.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
 def disassembler(named):
@@ -253,36 +249,37 @@ def self_test():
             f"        /*{16 * i:04x}*/                   {line} ;      /* 0x0 */" for i, line in enumerate(lines))
         return parse_code(text)["k"]
 
-    def problems_of(kernel, name="k", pattern="k", **row):
+    def problems_of(kernel, name="k", **limits):
         problems = []
-        check([dataclasses.replace(kernel, name=name)], "sm_90", [Row(pattern, 64, **row)], problems)
+        check([dataclasses.replace(kernel, name=name)], "sm_90", {"sm_90": {short(name): STRICT | limits}}, problems)
         return problems
 
     loop = ["MOV R1, R2", "LDG.E.128.CONSTANT R4, desc[UR4][R2.64]", "HMMA.16816.F32.BF16 R4, R8, R12, R4",
             "IADD3 R1, R1, 0x1, RZ", "@P0 BRA 0x10", "EXIT", "BRA 0x60"]
-    good = kernel_of(*loop)
+    good, name, attention = kernel_of(*loop), "void d::product_kernel<(d::MatrixKind)2, 4, 1>(A)", "attention_kernel<1>"
     assert good.hot_loop() == (4, 1, 0), good.hot_loop()
+    assert shape_of(short(name)) == ("kQ4", 4, 1) and shape_of("tile_product_kernel<kQ8>") == ("kQ8", 2, 8)
     assert slots_of(good, ("kQ4", 2, 1)) == 16 and slots_of(good, ("kBf16x2", 2, 1)) == 32
     assert slots_of(good, ("kQ4K", 2, 1)) == 24 and slots_of(good, None) is None
-    assert problems_of(good) == []
+    assert problems_of(good) == problems_of(good, name) == problems_of(good, name, slots=16) == []
+    assert "16 issue slots for 1,024 weights; at most 15" in problems_of(good, name, slots=15)[0]
     outer = kernel_of(*loop[:5], "@!P1 BRA 0x0", "EXIT")
     assert outer.hot_loop() == (4, 1, 0), outer.hot_loop()
     behind = kernel_of(*loop[:5], "EXIT", "FADD R1, R2, R3", "BRA 0x10")
     assert behind.hot_loop() == (4, 1, 0), behind.hot_loop()
     before = kernel_of("STL [R1], R2", *loop[1:])
-    assert "local memory" in problems_of(before)[0] and problems_of(before, spills=1) == []
-    assert "1 of the hottest loop" in problems_of(kernel_of(*loop[:3], "LDL R1, [R2]", *loop[4:]), spills=1)[0]
-    assert "16 bytes" in problems_of(kernel_of(loop[0], "LDG.E.64 R4, [R2]", *loop[2:]))[0]
-    assert "tensor core" in problems_of(kernel_of("LDGSTS.E.BYPASS.128 [R1], [R2.64]", "EXIT"))[0]
-    assert problems_of(kernel_of("FADD R1, R2, R3", "EXIT"), multiplies=False) == []
-    name, shape = "p<(d::MatrixKind)2, 4, 1>", r"p<(?P<kind>\w+), (?P<panels>\d), (?P<tiles>\d)>"
-    assert "no loop" in problems_of(kernel_of(*loop[1:3], "EXIT"), name, shape)[0]
-    assert problems_of(good, name, shape, slots={"sm_90": {("kQ4", 4, 1): 16}}) == []
-    assert "16 issue slots" in problems_of(good, name, shape, slots={"sm_90": {("kQ4", 4, 1): 15}})[0]
+    assert "1 instructions use local memory" in problems_of(before)[0] and problems_of(before, spills=1) == []
+    assert "of the hottest loop" in problems_of(kernel_of(*loop[:3], "LDL R1, [R2]", *loop[4:]), spills=1)[0]
+    assert "16 bytes" in problems_of(kernel_of(loop[0], "LDG.E.64 R4, [R2]", *loop[2:]), attention)[0]
+    assert "tensor core" in problems_of(kernel_of("LDGSTS.E.BYPASS.128 [R1], [R2.64]", "EXIT"), attention)[0]
+    assert problems_of(kernel_of("FADD R1, R2, R3", "EXIT")) == []
+    assert "no loop" in problems_of(kernel_of(*loop[1:3], "EXIT"), name)[0]
     usage = {"k": good}
     parse_usage(" Function k:\n  REG:90 STACK:0 SHARED:0 LOCAL:0 CONSTANT[0]:576 TEXTURE:0\n", usage)
-    assert "90 registers; at most 64" in problems_of(good)[0]
-    assert "no kernel" in (lambda p: (check([], "sm_90", [Row("k", 1)], p), p)[1])([])[0]
+    assert "90 registers; at most 64" in problems_of(good, registers=64)[0]
+    problems = []
+    check([], "sm_90", {"sm_90": {"k": STRICT}}, problems)
+    assert "is not in the library" in problems[0]
     assert short("void a::b::k<(a::MatrixKind)2, 4>(a::Args, int (*)(int))") == "k<kQ4, 4>"
     print("check_sass: self-test passed")
 
@@ -293,7 +290,7 @@ def main():
     parser.add_argument("--arch", action="append", help="sm_90 and the like; more than once for several")
     parser.add_argument("--cuobjdump")
     parser.add_argument("--json", help="write the table's figures to this file, too")
-    parser.add_argument("--all", action="store_true", help="also print kernels that nothing is asked of")
+    parser.add_argument("--write-limits", action="store_true", help="what the library has becomes what is allowed")
     parser.add_argument("--self-test", action="store_true")
     options = parser.parse_args()
     if options.self_test:
@@ -301,10 +298,15 @@ def main():
     if not options.library:
         parser.error("which library?")
     program = disassembler(options.cuobjdump)
+    limits = json.loads(LIMITS.read_text(encoding="utf-8")) if LIMITS.is_file() and not options.write_limits else {}
     rows, problems = [], []
     for arch in options.arch or ["sm_90"]:
-        rows += check(read_library(program, options.library, arch), arch, TABLE, problems)
-    print_table([row for row in rows if options.all or row["asked"]])
+        rows += check(read_library(program, options.library, arch), arch, limits, problems)
+    print_table(rows)
+    if options.write_limits:
+        write_limits(rows)
+        print(f"check_sass: wrote {LIMITS}")
+        return 0
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     print(*problems, sep="\n", end="\n" if problems else "")
