@@ -52,7 +52,7 @@ class Row:
 
 TABLE = [
     Row(r"product_kernel<(?P<kind>\w+), (?P<panels>\d), (?P<tiles>\d)>"),
-    Row(r"tile_product_kernel<(?P<kind>\w+)>"),
+    Row(r"tile_product_kernel<(?P<kind>\w+), (?P<panels>\d)>"),
     Row(r"attention_kernel<.*>"),
     Row(r".*", multiplies=False),
 ]

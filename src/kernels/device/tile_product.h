@@ -12,9 +12,11 @@ namespace aerie::device {
 
 inline constexpr int kTileThreads = 256;
 
-// The most panels to a warp: of the largest weights no stages of more fit.
+// The most panels to a warp: of the largest weights no stages of more fit, of those with minima no
+// registers.
 template <MatrixKind kKind>
-inline constexpr int kMostTilePanels = kKind == MatrixKind::kBf16x2 ? 2 : 3;
+inline constexpr int kMostTilePanels =
+    kKind == MatrixKind::kBf16x2 || kKind == MatrixKind::kQ4K ? 2 : 3;
 
 // Shared memory of a block, by the panels of a warp: what any processor has, what one of sm_80 and
 // one of sm_90 has.
@@ -50,10 +52,6 @@ struct TileShape {
   };
   // In shared memory, too, where sums are on their way in registers.
   static constexpr bool kSources = U::kScaleBytes > 0;
-  // Before a step's products or in the middle: so that the compiler's order of them needs no more
-  // registers than there are.
-  static constexpr bool kCopiesFirst = kKind == MatrixKind::kQ4K;
-
   static constexpr int kMemory = tile_memory(kPanels) - kManyRows * 4 -
                                  kTileThreads * static_cast<int>(kSources ? sizeof(Sources) : 0);
   static constexpr int kMostDepth = (kMemory - kTotalBytes) / kStageBytes;
@@ -191,22 +189,12 @@ class TileBlock {
       SIMT_UNROLL_BY(1)
       for (; step < end; ++step) {
         const int free = slot == 0 ? S::kDepth - 1 : slot - 1, next = step + S::kDepth - 1;
-        if constexpr (S::kCopiesFirst) {
-          const Sources from = sources();
-          simt::copy_wait<S::kDepth - 2>();
-          __syncthreads();
-          copy(from, next < args_.steps ? next : args_.steps - 1, free);  // again, for nothing
-          simt::copy_commit();
-          add(shared_.loop.stages[slot], 0, sums);
-          add(shared_.loop.stages[slot], 1, sums);
-        } else {
-          simt::copy_wait<S::kDepth - 2>();
-          __syncthreads();
-          add(shared_.loop.stages[slot], 0, sums);
-          if (next < args_.steps) copy(sources(), next, free);
-          simt::copy_commit();
-          add(shared_.loop.stages[slot], 1, sums);
-        }
+        simt::copy_wait<S::kDepth - 2>();
+        __syncthreads();
+        add(shared_.loop.stages[slot], 0, sums);
+        if (next < args_.steps) copy(sources(), next, free);
+        simt::copy_commit();
+        add(shared_.loop.stages[slot], 1, sums);
         slot = slot == S::kDepth - 1 ? 0 : slot + 1;
       }
       add_segment(is_first, end == args_.steps, sums);
