@@ -43,7 +43,7 @@ def products_of_1024(kind, panels, tiles):
 
 # Kernels that multiply; of products of weights the kind, the panels of a block and its tiles of 8 rows.
 PRODUCT = re.compile(r"product_kernel<(?P<kind>\w+), (?P<panels>\d), (?P<tiles>\d)>"
-                     r"|tile_product_kernel<(?P<of_tile>\w+)>")
+                     r"|tile_product_kernel<(?P<of_tile>\w+), (?P<of_warp>\d)>")
 MULTIPLIES = re.compile(PRODUCT.pattern + r"|attention_kernel<.*>")
 LIMITS = pathlib.Path(__file__).resolve().with_name("sass_limits.json")
 
@@ -147,7 +147,7 @@ def shape_of(name):
     match = PRODUCT.fullmatch(name)
     if not match:
         return None
-    return (match["kind"], int(match["panels"]), int(match["tiles"])) if match["kind"] else (match["of_tile"], 2, 8)
+    return (match["kind"], int(match["panels"]), int(match["tiles"])) if match["kind"] else (match["of_tile"], int(match["of_warp"]), 8)
 
 
 def slots_of(kernel, shape):

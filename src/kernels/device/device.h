@@ -97,7 +97,7 @@ struct Product {
   uint16_t* out = nullptr;
   int out_stride = 0;
   Glu glu = Glu::kSilu;
-  // Of more than kFewRows rows: panels of a warp, 2 or 3 (tile_product.h); 0: what is fastest. Bits
+  // Of more than kFewRows rows: panels of a warp, 1 to 3 (tile_product.h); 0: what is fastest. Bits
   // do not depend on it.
   int tile_panels = 0;
 };

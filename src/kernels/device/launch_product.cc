@@ -98,13 +98,13 @@ template <MatrixKind kKind>
 int tile_panels(const ProductArgs& args, int rows) {
   const Processors has = processors();
   const int tiles = (rows + kManyRows - 1) / kManyRows;
-  int best = 2, least = 0;
-  for (int panels = 2; panels <= kMostTilePanels<kKind>; ++panels) {
-    if (panels > 2 && has.shared_bytes < kTileMemory) break;
+  int best = 1, least = 0;
+  for (int panels = 1; panels <= kMostTilePanels<kKind>; ++panels) {
+    if (panels > 1 && has.shared_bytes < tile_memory(panels)) break;
     const int blocks = tiles * ((args.panels + 4 * panels - 1) / (4 * panels));
     const int rounds = (blocks + has.count - 1) / has.count;
     const int time = rounds * (panels * 10 + 6);
-    if (panels == 2 || time <= least) best = panels, least = time;
+    if (panels == 1 || time <= least) best = panels, least = time;
   }
   return best;
 }
@@ -116,7 +116,8 @@ cudaError_t launch_many(const ProductArgs& args, int rows, int panels, cudaStrea
   if constexpr (kMostTilePanels<kKind> >= 3) {
     if (panels >= 3) return launch_tiles<kKind, 3>(args, rows, stream);
   }
-  return launch_tiles<kKind, 2>(args, rows, stream);
+  if (panels >= 2) return launch_tiles<kKind, 2>(args, rows, stream);
+  return launch_tiles<kKind, 1>(args, rows, stream);
 }
 
 template <MatrixKind kKind>

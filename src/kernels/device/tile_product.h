@@ -11,15 +11,20 @@
 namespace aerie::device {
 
 inline constexpr int kTileThreads = 256;
-inline constexpr int kTileMemory = 227 * 1024;  // that blocks of more than 2 panels a warp need
-inline constexpr int kLeastMemory = 99 * 1024;  // that any processor has
 
-// The most panels to a warp: of the largest weights no stages of more fit.
+// The most panels to a warp: of the largest weights no stages of more fit, of those with minima no
+// registers.
 template <MatrixKind kKind>
-inline constexpr int kMostTilePanels = kKind == MatrixKind::kBf16x2 ? 2 : 3;
+inline constexpr int kMostTilePanels =
+    kKind == MatrixKind::kBf16x2 || kKind == MatrixKind::kQ4K ? 2 : 3;
 
-// More panels to a warp take less from shared memory and from the cache for a product; the sums of
-// segments are then too many for the registers.
+// Shared memory of a block, by the panels of a warp: what any processor has, what one of sm_80 and
+// one of sm_90 has.
+constexpr int tile_memory(int panels) {
+  return (panels == 1 ? 99 : panels == 2 ? 163 : 227) * 1024;
+}
+
+// More panels to a warp take less from shared memory and from the cache for a product.
 template <MatrixKind kKind, int kPanelsOfWarp>
 struct TileShape {
   using U = Unpack<kKind>;
@@ -32,9 +37,8 @@ struct TileShape {
   static constexpr int kSupers = kBlockPanels * U::kSuperBytes;
   static constexpr int kRowsAt = kCodes + kScales + kSupers;
   static constexpr int kStageBytes = kRowsAt + kManyRows * kStep * 2;
-  // Totals of segments are in shared memory.
-  static constexpr bool kTotals = kPanels > 2;
-  static constexpr int kTotalBytes = kTotals ? kTileThreads * kPanels * kTiles * 16 : 0;
+  // Sums of the segments up to now, which are too many for the registers.
+  static constexpr int kTotalBytes = kTileThreads * kPanels * kTiles * 16;
   // 16 bytes of codes that a thread copies at a time.
   static constexpr int kCodeCopies = (kCodes / 16 + kTileThreads - 1) / kTileThreads;
   static constexpr int kPitch = kOutputs + 4;  // of sums: lanes touch all banks
@@ -47,11 +51,7 @@ struct TileShape {
   };
   // In shared memory, too, where sums are on their way in registers.
   static constexpr bool kSources = U::kScaleBytes > 0;
-  // Before a step's products or in the middle: so that the compiler's order of them needs no more
-  // registers than there are.
-  static constexpr bool kCopiesFirst = kPanels == 2 || kKind == MatrixKind::kQ4K;
-
-  static constexpr int kMemory = (kTotals ? kTileMemory : kLeastMemory) - kManyRows * 4 -
+  static constexpr int kMemory = tile_memory(kPanels) - kManyRows * 4 -
                                  kTileThreads * static_cast<int>(kSources ? sizeof(Sources) : 0);
   static constexpr int kMostDepth = (kMemory - kTotalBytes) / kStageBytes;
   static constexpr int kDepth = kMostDepth > 4 ? 4 : kMostDepth;
@@ -59,7 +59,7 @@ struct TileShape {
 
   struct Loop {
     unsigned char stages[kDepth][kStageBytes];
-    float4 totals[kTotals ? kPanels * kTiles : 1][kTileThreads];
+    float4 totals[kPanels * kTiles][kTileThreads];
   };
   struct Shared {
     union {
@@ -138,10 +138,9 @@ class TileBlock {
       return false;
     }
     find_norms(rows);
-    Sums sums, totals;
+    Sums sums;
     clear(sums);
-    clear(totals);
-    add_up(sums, totals);
+    add_up(sums);
     simt::copy_wait<0>();
     __syncthreads();
     SIMT_UNROLL
@@ -179,7 +178,7 @@ class TileBlock {
     }
   }
 
-  SIMT_DEV void add_up(Sums& sums, Sums& totals) {
+  SIMT_DEV void add_up(Sums& sums) {
     int step = 0, slot = 0;
     bool is_first = true;
     SIMT_UNROLL_BY(1)
@@ -188,51 +187,36 @@ class TileBlock {
       if (step == end) continue;  // adds nothing
       SIMT_UNROLL_BY(1)
       for (; step < end; ++step) {
+        const int free = slot == 0 ? S::kDepth - 1 : slot - 1, next = step + S::kDepth - 1;
         simt::copy_wait<S::kDepth - 2>();
         __syncthreads();
-        const unsigned char* stage = shared_.loop.stages[slot];
-        if constexpr (!S::kCopiesFirst) add(stage, 0, sums);
-        const int next = step + S::kDepth - 1;
-        if (next < args_.steps) {
-          const int free = slot == 0 ? S::kDepth - 1 : slot - 1;
-          const Sources from = sources();
-          copy_weights(from, next, free);
-          copy_rows(from, next, free);
-        }
+        add(shared_.loop.stages[slot], 0, sums);
+        if (next < args_.steps) copy(sources(), next, free);
         simt::copy_commit();
-        if constexpr (S::kCopiesFirst) add(stage, 0, sums);
-        add(stage, 1, sums);
+        add(shared_.loop.stages[slot], 1, sums);
         slot = slot == S::kDepth - 1 ? 0 : slot + 1;
       }
-      add_segment(is_first, end == args_.steps, sums, totals);
+      add_segment(is_first, end == args_.steps, sums);
       is_first = false;
     }
   }
 
-  // totals += sums; of the last segment the sums are the totals.
-  SIMT_DEV void add_segment(bool is_first, bool is_last, Sums& sums, Sums& totals) {
+  // The totals += sums; of the last segment the sums are the totals.
+  SIMT_DEV void add_segment(bool is_first, bool is_last, Sums& sums) {
     SIMT_UNROLL
     for (int p = 0; p < kPanels; ++p) {
       SIMT_UNROLL
       for (int i = 0; i < S::kTiles; ++i) {
         // No more than these are loaded at once: there are no registers for them.
-        if (S::kTotals && i % 4 == 0) __syncwarp();
-        if constexpr (S::kTotals) {
-          float4& total = shared_.loop.totals[p * S::kTiles + i][thread_];
-          float(&s)[4] = sums[p][i];
-          float4 t = {0.0f, 0.0f, 0.0f, 0.0f};
-          if (!is_first) t = total;
-          t.x += s[0], t.y += s[1], t.z += s[2], t.w += s[3];
-          if (!is_last) total = t;
-          s[0] = is_last ? t.x : 0.0f, s[1] = is_last ? t.y : 0.0f;
-          s[2] = is_last ? t.z : 0.0f, s[3] = is_last ? t.w : 0.0f;
-        } else {
-          SIMT_UNROLL
-          for (int j = 0; j < 4; ++j) {
-            totals[p][i][j] += sums[p][i][j];
-            sums[p][i][j] = is_last ? totals[p][i][j] : 0.0f;
-          }
-        }
+        if (i % 4 == 0) __syncwarp();
+        float4& total = shared_.loop.totals[p * S::kTiles + i][thread_];
+        float(&s)[4] = sums[p][i];
+        float4 t = {0.0f, 0.0f, 0.0f, 0.0f};
+        if (!is_first) t = total;
+        t.x += s[0], t.y += s[1], t.z += s[2], t.w += s[3];
+        if (!is_last) total = t;
+        s[0] = is_last ? t.x : 0.0f, s[1] = is_last ? t.y : 0.0f;
+        s[2] = is_last ? t.z : 0.0f, s[3] = is_last ? t.w : 0.0f;
       }
     }
   }
@@ -265,6 +249,11 @@ class TileBlock {
         simt::copy_async16(stage + S::kCodes + at, source.factors + offset);
       }
     }
+  }
+
+  SIMT_DEV void copy(const Sources& source, int step, int slot) {
+    copy_weights(source, step, slot);
+    copy_rows(source, step, slot);
   }
 
   SIMT_DEV void copy_rows(const Sources& source, int step, int slot) {
