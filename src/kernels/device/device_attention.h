@@ -128,7 +128,11 @@ class AttentionBlock {
     __syncthreads();
     Scores scores;
     SIMT_UNROLL
-    for (int w = 0; w < kWarpTiles; ++w) score_tile(w, keys[w], scores[w]);
+    for (int w = 0; w < kWarpTiles; ++w) score_paged(w, keys[w], scores[w]);
+    if (shared_.rows[0].linear == 0) {
+      SIMT_UNROLL
+      for (int w = 0; w < kWarpTiles; ++w) score_rows(w, scores[w]);
+    }
     Values values;
     if constexpr (kKnown) load_values<0>(values);
     find_largest(scores);
@@ -260,7 +264,7 @@ class AttentionBlock {
     SIMT_UNROLL
     for (int w = 0; w < kWarpTiles; ++w) {
       const int at = tile_of(w) * 16, begin = chunk_ * kChunk + at;
-      const bool is_there = !none_sees(begin, begin + 16) && is_paged(begin + 16);
+      const bool is_there = takes_pages(begin, begin + 16);
       const uint16_t* first = is_there ? key_at(paged_slot(at + lane_ / 4)) : nullptr;
       SIMT_UNROLL
       for (int s = 0; s < kKeySteps; ++s) {
@@ -273,22 +277,17 @@ class AttentionBlock {
     }
   }
 
-  SIMT_DEV void score_tile(int w, const uint4 (&keys)[kKeySteps][2],
-                           float (&scores)[kTiles][4]) const {
+  // Whether some row sees some of these, and all that rows see of them is where the pages put it.
+  SIMT_DEV bool takes_pages(int begin, int end) const {
+    return !none_sees(begin, end) && is_paged(end);
+  }
+
+  SIMT_DEV void score_paged(int w, const uint4 (&keys)[kKeySteps][2],
+                            float (&scores)[kTiles][4]) const {
     const int at = tile_of(w) * 16, begin = chunk_ * kChunk + at;
     SIMT_UNROLL
     for (int i = 0; i < kTiles * 4; ++i) scores[i / 4][i % 4] = -infinity();
-    if (none_sees(begin, begin + 16)) return;
-    const bool whole = all_see(begin, begin + 16);
-    if (!is_paged(begin + 16)) {
-      for (int r = 0; r < tile_.count; ++r) {
-        const int slot = sees_at(r, at + lane_ / 4), other = sees_at(r, at + lane_ / 4 + 8);
-        float sums[kTiles][4];
-        multiply_keys(key_at(slot), key_at(other), r, sums);
-        take_scores(at, r, whole, sums, scores);
-      }
-      return;
-    }
+    if (!takes_pages(begin, begin + 16)) return;
     float sums[kTiles][4];
     if constexpr (kKnown) {
       clear(sums);
@@ -298,11 +297,24 @@ class AttentionBlock {
       const uint16_t* first = key_at(paged_slot(at + lane_ / 4));
       multiply_keys(first, first + 8 * head_dim(), -1, sums);
     }
-    take_scores(at, -1, whole, sums, scores);
+    take_scores(at, -1, all_see(begin, begin + 16), sums, scores);
+  }
+
+  SIMT_DEV void score_rows(int w, float (&scores)[kTiles][4]) const {
+    const int at = tile_of(w) * 16, begin = chunk_ * kChunk + at;
+    if (none_sees(begin, begin + 16) || is_paged(begin + 16)) return;
+    SIMT_UNROLL_BY(1)
+    for (int r = 0; r < tile_.count; ++r) {
+      const int slot = readable_slot(r, at + lane_ / 4);
+      const int other = readable_slot(r, at + lane_ / 4 + 8);
+      float sums[kTiles][4];
+      multiply_keys(key_at(slot), key_at(other), r, sums);
+      take_scores(at, r, false, sums, scores);
+    }
   }
 
   // A slot whose key may be read: the row's own where it does not see the position.
-  SIMT_DEV int sees_at(int r, int in_chunk) const {
+  SIMT_DEV int readable_slot(int r, int in_chunk) const {
     const PassRow& row = shared_.rows[r];
     return sees(row, chunk_ * kChunk + in_chunk) ? slot_of(r, in_chunk) : row.slot;
   }
@@ -452,7 +464,7 @@ class AttentionBlock {
     for (int b = kFrom; b < kFrom + kBlocks / 2; ++b) {
       const int end = chunk_ * kChunk + b * 32 + 32;
       values[b][0] = values[b][1] = {0, 0, 0, 0};
-      if (warp_ * 16 >= kHeadDim || none_sees(end - 32, end) || !is_paged(end)) continue;
+      if (warp_ * 16 >= kHeadDim || !takes_pages(end - 32, end)) continue;
       load_block(warp_ * 16, b * 32, values[b]);
     }
   }
@@ -468,13 +480,11 @@ class AttentionBlock {
   // Dimensions [d, d + 16) of the sum of values by shares.
   SIMT_DEV void add_values(int d, const Values& values, float (&sums)[kTiles][4]) const {
     clear(sums);
+    const int begin = chunk_ * kChunk;
     SIMT_UNROLL
     for (int b = 0; b < kBlocks; ++b) {
-      const int end = chunk_ * kChunk + b * 32 + 32;
-      if (none_sees(end - 32, end)) continue;
-      if (!is_paged(end)) {
-        add_rows(d, b * 32, sums);
-      } else if constexpr (kKnown) {
+      if (!takes_pages(begin + b * 32, begin + b * 32 + 32)) continue;
+      if constexpr (kKnown) {
         multiply_values(b * 32, values[b], -1, sums);
       } else {
         uint4 loaded[2];
@@ -482,12 +492,20 @@ class AttentionBlock {
         multiply_values(b * 32, loaded, -1, sums);
       }
     }
+    if (shared_.rows[0].linear != 0) return;
+    // These are behind all that pages hold.
+    SIMT_UNROLL_BY(1)
+    for (int b = 0; b < kBlocks; ++b) {
+      const int end = begin + b * 32 + 32;
+      if (!none_sees(end - 32, end) && !is_paged(end)) add_rows(d, b * 32, sums);
+    }
   }
 
   // The next row's values are on their way while one's are multiplied.
   SIMT_DEV void add_rows(int d, int at, float (&sums)[kTiles][4]) const {
     uint4 next[2];
     gather(d, at, 0, next);
+    SIMT_UNROLL_BY(1)
     for (int r = 0; r < tile_.count; ++r) {
       const uint4 now[2] = {next[0], next[1]};
       if (r + 1 < tile_.count) gather(d, at, r + 1, next);
