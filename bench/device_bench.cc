@@ -196,7 +196,8 @@ class Bench {
     a.scale = 0.01f;
     a.partials = static_cast<float*>(
         memory(static_cast<size_t>(partial_floats(shape, heads, rows, a.most_chunks)) * 4));
-    a.arrived = static_cast<unsigned*>(memory(tiles.size() * 8 * 4));
+    a.arrived = static_cast<unsigned*>(
+        memory(static_cast<size_t>(arrival_counters(shape, rows, a.most_chunks)) * 4));
     a.out = static_cast<uint16_t*>(memory(size_t{2} * static_cast<size_t>(rows) * 4096));
     a.out_stride = 4096;
     const double seconds = time(

@@ -178,14 +178,16 @@ struct Attend {
   int window = 0;
   const float* sinks = nullptr;
   float* partials = nullptr;    // partial_floats()
-  unsigned* arrived = nullptr;  // [tile][kv head], zeros
+  unsigned* arrived = nullptr;  // arrival_counters(), zeros
   uint16_t* out = nullptr;      // bfloat16 [row][out_stride]
-  int out_stride = 0;
+  int out_stride = 0;           // a multiple of 4
 };
 // Rows that a tile may have, of so many query heads to a head of keys.
 int most_tile_rows(int heads_per_kv);
 // Floats of Attend::partials for so many rows and chunks.
 int64_t partial_floats(const CacheShape& shape, int heads, int rows, int chunks);
+// Of Attend::arrived.
+int64_t arrival_counters(const CacheShape& shape, int rows, int chunks);
 
 struct Begin {  // NextInput of a residual stream
   const int32_t* rows = nullptr;

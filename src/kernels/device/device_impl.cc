@@ -2,9 +2,10 @@
 #include "kernels/device/device_impl.h"
 
 #include <cstdio>
+#include <cstdlib>
 #include <type_traits>
 
-#include "kernels/device/attention.h"
+#include "kernels/device/device_attention.h"
 #include "kernels/device/launch_product.h"
 #include "kernels/device/rows.h"
 #include "kernels/simt/simt.h"
@@ -17,6 +18,12 @@ struct Graph {
 };
 
 namespace {
+
+// Of attention, to be timed.
+int variant() {
+  static const char* text = std::getenv("AERIE_ATTN");
+  return text != nullptr ? std::atoi(text) : 0;
+}
 
 class DeviceImpl final : public Device {
  public:
@@ -81,9 +88,9 @@ class DeviceImpl final : public Device {
     note(simt::launch(kernel, shape, stream_, args...), what);
   }
   template <int kTiles>
-  void attend_tiles(const Attend& args);
+  void attend_tiles(const AttendLaunch& launch);
 
-  int index_ = 0;
+  int index_ = 0, processors_ = 1;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
   char error_[256] = "";
@@ -99,6 +106,7 @@ void DeviceImpl::open(int index) {
   index_ = index;
   note(cudaSetDevice(index), "opening it");
   note(cudaStreamCreate(&stream_), "opening it");
+  note(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, index), "opening it");
   note(cudaEventCreate(&begin_), "opening it");
   note(cudaEventCreate(&end_), "opening it");
 }
@@ -182,31 +190,40 @@ void DeviceImpl::place(const Place& args) {
 }
 
 template <int kTiles>
-void DeviceImpl::attend_tiles(const Attend& args) {
-  const simt::Shape shape = {dim3(args.most_chunks, args.shape.kv_heads, args.most_tiles),
+void DeviceImpl::attend_tiles(const AttendLaunch& launch) {
+  const Attend& a = launch.a;
+  const simt::Shape shape = {dim3(a.most_chunks, a.shape.kv_heads, a.most_tiles * launch.pieces),
                              dim3(kAttentionThreads), sizeof(AttentionShared<kTiles>), true};
   constexpr const char* kWhat = "attention";
-  switch (args.shape.head_dim) {
+  switch (a.shape.head_dim) {
     case 64:
-      return launch_kernel(kWhat, attention_kernel<kTiles, 64>, shape, args);
+      return launch_kernel(kWhat, attention_kernel<kTiles, 64>, shape, launch);
     case 128:
-      return launch_kernel(kWhat, attention_kernel<kTiles, 128>, shape, args);
+      return launch_kernel(kWhat, attention_kernel<kTiles, 128>, shape, launch);
     default:
-      return launch_kernel(kWhat, attention_kernel<kTiles, 0>, shape, args);
+      return launch_kernel(kWhat, attention_kernel<kTiles, 0>, shape, launch);
   }
 }
 
+// Tiles are cut, as long as that leaves a block fewer columns to do, until there are two blocks
+// for each processor.
 void DeviceImpl::attend(const Attend& args) {
   use();
   const int per_row = args.heads / args.shape.kv_heads;
-  int rows = most_tile_rows(per_row);
-  if (args.most_rows < rows) rows = args.most_rows;
+  const int of_tile = most_tile_rows(per_row);
+  int rows = of_tile < args.most_rows ? of_tile : args.most_rows;
+  int64_t blocks = int64_t{args.most_chunks} * args.shape.kv_heads * args.most_tiles;
+  while (rows > 1 && per_row * rows > 8 && 2 * blocks <= 2 * processors_ && variant() != 2) {
+    rows = (rows + 1) / 2;
+    blocks *= 2;
+  }
+  const AttendLaunch launch = {args, rows, (of_tile + rows - 1) / rows, variant() != 1};
   if (per_row * rows <= 8) {
-    attend_tiles<1>(args);
+    attend_tiles<1>(launch);
   } else if (per_row * rows <= 16) {
-    attend_tiles<2>(args);
+    attend_tiles<2>(launch);
   } else {
-    attend_tiles<4>(args);
+    attend_tiles<4>(launch);
   }
 }
 
@@ -263,7 +280,11 @@ int most_tile_rows(int heads_per_kv) {
 }
 
 int64_t partial_floats(const CacheShape& shape, int heads, int rows, int chunks) {
-  return static_cast<int64_t>(rows) * heads * chunks * (shape.head_dim + 2);
+  return static_cast<int64_t>(rows) * heads * parts_of(chunks) * part_floats(shape.head_dim);
+}
+
+int64_t arrival_counters(const CacheShape& shape, int rows, int chunks) {
+  return static_cast<int64_t>(rows) * shape.kv_heads * counters_of(chunks);
 }
 
 Device* make_device(int index, char* error, size_t error_size) {

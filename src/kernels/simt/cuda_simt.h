@@ -102,6 +102,10 @@ SIMT_DEV uint32_t load4(const void* from) {
   return __ldg(static_cast<const uint32_t*>(from));
 }
 
+SIMT_DEV void fetch_line(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+
 template <typename T>
 SIMT_DEV T shuffle_xor(T value, int mask) {
   static_assert(sizeof(T) == 4);

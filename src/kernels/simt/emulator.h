@@ -121,6 +121,8 @@ inline uint32_t load4(const void* from) {
   return load<uint32_t>(from);
 }
 
+inline void fetch_line(const void*) {}
+
 template <typename T>
 T shuffle(T value, int lane) {
   static_assert(sizeof(T) == 4);

@@ -39,6 +39,7 @@ DeviceSizes::DeviceSizes(const Blueprint& blueprint, const ModelOptions& options
   const int64_t of_few =
       device::partial_floats(shape, config.heads, device::kFewRows, most_chunks(options));
   partials = std::max(of_tile, std::min(of_few, kPartialBytes / 4));
+  arrived = device::arrival_counters(shape, rows, most_chunks(options));
 }
 
 int64_t DeviceSizes::bytes(const Blueprint& blueprint, const ModelOptions& options) const {
@@ -48,7 +49,8 @@ int64_t DeviceSizes::bytes(const Blueprint& blueprint, const ModelOptions& optio
                       (blueprint.post_norms ? int64_t{4} * config.hidden : 0) +
                       int64_t{4} * options.max_taps * config.hidden;
   const int64_t head = int64_t{2} * hidden + int64_t{4} * (panels + logit_width + config.hidden);
-  return rows * row + wanted * head + partials * 4 + PassInput::bytes(limits, blueprint.ropes);
+  return rows * row + wanted * head + (partials + arrived) * 4 +
+         PassInput::bytes(limits, blueprint.ropes);
 }
 
 Expected<DeviceBuffers> DeviceBuffers::create(device::Device& device, const DeviceSizes& sizes,
@@ -72,7 +74,7 @@ Expected<DeviceBuffers> DeviceBuffers::create(device::Device& device, const Devi
   AERIE_RETURN_IF_ERROR(make(b.gated, rows, sizes.ffn, 2));
   if (blueprint.post_norms) AERIE_RETURN_IF_ERROR(make(b.branch, rows, config.hidden, 4));
   AERIE_RETURN_IF_ERROR(make(b.partials, sizes.partials, 1, 4));
-  AERIE_RETURN_IF_ERROR(make(b.arrived, rows, config.kv_heads, 4));
+  AERIE_RETURN_IF_ERROR(make(b.arrived, sizes.arrived, 1, 4));
   AERIE_RETURN_IF_ERROR(make(b.head_input, wanted, sizes.hidden, 2));
   AERIE_RETURN_IF_ERROR(make(b.head_squares, wanted, sizes.panels, 4));
   AERIE_RETURN_IF_ERROR(make(b.logits, wanted, sizes.logit_width, 4));

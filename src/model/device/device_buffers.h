@@ -19,7 +19,7 @@ struct DeviceSizes {
   int hidden = 0, attended = 0, ffn = 0;  // bfloat16 rows, rounded up to steps of products
   int panels = 0;                         // of the stream
   int projected = 0;                      // queries, keys and values
-  int64_t partials = 0;                   // floats
+  int64_t partials = 0, arrived = 0;      // device::Attend
   PassLimits limits;
 
   DeviceSizes(const Blueprint& blueprint, const ModelOptions& options);
