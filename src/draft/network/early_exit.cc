@@ -145,12 +145,14 @@ Status EarlyExitDrafter::propose(std::span<DraftRequest> requests) {
     }
     const ForwardOutputs outputs =
         active_[0].state->target->run_first_layers(options_.exit_layer, rows_);
-    AERIE_RETURN_IF_ERROR(outputs.status);
     int row = 0;
     for (const Active& active : active_) {
-      if (depth < active.limit) draw(active, outputs, row++);
+      if (depth < active.limit && outputs.status.ok()) draw(active, outputs, row++);
     }
-    AERIE_RETURN_IF_ERROR(outputs.failure());
+    if (Status status = outputs.failure(); !status.ok()) {
+      for (const Active& active : active_) active.state->path.clear();  // it is no draft
+      return status;
+    }
   }
   return {};
 }
