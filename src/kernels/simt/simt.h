@@ -16,6 +16,7 @@
 //                                  threads need a __syncthreads() after the wait
 //   simt::mma_bf16, mma_f16        the tensor cores' 16 x 8 x 16 product of a warp
 //   simt::and_or                   (word & mask) | bits
+//   simt::two_23_and_byte          2^23 and a word's byte, as a float
 //   simt::shuffle, shuffle_xor     exchange within a warp; orders no memory
 //   simt::arrive_last, atomic_add  between blocks
 //   simt::release_dependents, wait_for_previous
