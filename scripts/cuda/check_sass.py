@@ -147,7 +147,9 @@ def shape_of(name):
     match = PRODUCT.fullmatch(name)
     if not match:
         return None
-    return (match["kind"], int(match["panels"]), int(match["tiles"])) if match["kind"] else (match["of_tile"], int(match["of_warp"]), 8)
+    if match["kind"]:
+        return match["kind"], int(match["panels"]), int(match["tiles"])
+    return match["of_tile"], int(match["of_warp"]), 8
 
 
 def slots_of(kernel, shape):

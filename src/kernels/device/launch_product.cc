@@ -41,6 +41,14 @@ ProductArgs args_of(const Product& p) {
   return a;
 }
 
+int few_variant() {
+  static const int variant = [] {
+    const char* text = std::getenv("AERIE_FEW");
+    return text != nullptr ? std::atoi(text) : 0;
+  }();
+  return variant;
+}
+
 // Of the current device.
 struct Processors {
   int count = 1;
@@ -63,20 +71,23 @@ template <MatrixKind kKind, int kPanels, int kTiles>
 cudaError_t launch_few(const ProductArgs& args, cudaStream_t stream) {
   using S = ProductShape<kKind, kPanels, kTiles>;
   const int units = (args.panels + kPanels - 1) / kPanels;
-  const int places = processors().count * S::kBlocks;
+  const int places = processors().count * (few_variant() == 1 ? 1 : S::kBlocks);
   const auto blocks = static_cast<unsigned>(units < places || !S::kStays ? units : places);
   return simt::launch(product_kernel<kKind, kPanels, kTiles>,
                       {dim3(blocks), dim3(kProductThreads), sizeof(typename S::Shared), true},
                       stream, args);
 }
 
-// Blocks that suffice to keep the memory busy.
-constexpr int kManyBlocks = 264;
-
 // More panels to a block read the activations less often.
 template <MatrixKind kKind, int kTiles>
 cudaError_t launch_fewest(const ProductArgs& args, cudaStream_t stream) {
-  if (args.panels < 2 * kManyBlocks && !args.paired) {
+  const int few = few_variant();
+  if constexpr (Unpack<kKind>::kCodeBytes <= 512) {
+    if (few == 2 && args.panels >= 4 * processors()) {
+      return launch_few<kKind, 4, kTiles>(args, stream);
+    }
+  }
+  if (few != 1 && few != 3 && args.panels < 4 * processors() && !args.paired) {
     return launch_few<kKind, 1, kTiles>(args, stream);
   }
   return launch_few<kKind, 2, kTiles>(args, stream);

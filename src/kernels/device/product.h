@@ -33,7 +33,7 @@ struct ProductShape {
   // which is of what they leave, has the activations.
   static constexpr int kBlocks =
       kTiles == 1 && kPanels <= 2 && 2 * kAllStages + kSumBytes <= 108 * 1024 ? 2 : 1;
-  static constexpr int kStageRoom = (kBlocks == 2 ? 72 : 150) * 1024 - (kStays ? kSumBytes : 0);
+  static constexpr int kStageRoom = (kBlocks == 2 ? 92 : 150) * 1024 - (kStays ? kSumBytes : 0);
   static constexpr int kMostRoom = 220 * 1024 / kBlocks - (kStays ? kSumBytes : 0);
   static constexpr int kLeastDepth = kMostRoom / kAllStages > 3 ? 3 : kMostRoom / kAllStages;
   static constexpr int kMostDepth = kStageRoom / kAllStages;
@@ -116,53 +116,71 @@ class ProductWarp {
     for (int step = begin_; step < end_; ++step) {
       simt::copy_wait<S::kDepth - 1>();
       __syncwarp();
-      read(shared_.memory.stages[warp_][slot_]);
-      __syncwarp();
-      copy(slot_);
+      if constexpr (S::kAhead) {
+        add(step, sums);
+      } else {
+        add_as_loaded(step, sums);
+      }
       slot_ = slot_ + 1 == S::kDepth ? 0 : slot_ + 1;
-      add(step, sums);
     }
   }
 
  private:
-  SIMT_DEV void read(const unsigned char* stage) {
+  // Panel by panel, of which one's codes are in registers.
+  SIMT_DEV void add(int step, Sums& sums) {
+    SIMT_UNROLL
+    for (Inputs<kTiles>& inputs : inputs_) {
+      if constexpr (Panel<kKind, kTiles>::kHasMinima) inputs.add_up();
+    }
     SIMT_UNROLL
     for (int p = 0; p < kPanels; ++p) {
-      Reader<kKind>::read(stage + p * U::kCodeBytes, stage + S::kScalesAt + p * U::kScaleBytes,
-                          stage + S::kSupersAt + p * U::kSuperBytes, lane_, codes_read_[p]);
+      Codes<U> codes;
+      read(p, codes);
+      if (p == kPanels - 1) copy_again();
+      SIMT_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        Panel<kKind, kTiles>::add(codes, half, inputs_[half], sums[p]);
+      }
+    }
+    // Behind the last step comes the first, of the next unit.
+    const int next = step + 1 < end_ ? step + 1 : begin_;
+    SIMT_UNROLL
+    for (int half = 0; half < 2; ++half) load_rows(next, half, inputs_[half]);
+  }
+
+  // Half by half, of which one's activations are in registers.
+  SIMT_DEV void add_as_loaded(int step, Sums& sums) {
+    Codes<U> codes[kPanels];
+    SIMT_UNROLL
+    for (int p = 0; p < kPanels; ++p) read(p, codes[p]);
+    copy_again();
+    SIMT_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      load_rows(step, half, inputs_[0]);
+      if constexpr (Panel<kKind, kTiles>::kHasMinima) inputs_[0].add_up();
+      SIMT_UNROLL
+      for (int p = 0; p < kPanels; ++p) {
+        Panel<kKind, kTiles>::add(codes[p], half, inputs_[0], sums[p]);
+      }
     }
   }
 
-  SIMT_DEV void add(int step, Sums& sums) {
-    if constexpr (S::kAhead) {
-      // Behind the last step comes the first, of the next unit.
-      const int next = step + 1 < end_ ? step + 1 : begin_;
-      SIMT_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        multiply(half, inputs_[half], sums);
-        load_rows(next, half, inputs_[half]);
-      }
-    } else {
-      SIMT_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        load_rows(step, half, inputs_[0]);
-        multiply(half, inputs_[0], sums);
-      }
-    }
+  SIMT_DEV void read(int p, Codes<U>& codes) const {
+    const unsigned char* stage = shared_.memory.stages[warp_][slot_];
+    Reader<kKind>::read(stage + p * U::kCodeBytes, stage + S::kScalesAt + p * U::kScaleBytes,
+                        stage + S::kSupersAt + p * U::kSuperBytes, lane_, codes);
+  }
+
+  // The stage has been read.
+  SIMT_DEV void copy_again() {
+    __syncwarp();
+    copy(slot_);
   }
 
   SIMT_DEV void load_rows(int step, int half, Inputs<kTiles>& inputs) const {
     const uint16_t* x = row_ + step * kStep + half * 32;
     SIMT_UNROLL
     for (int i = 0; i < kTiles; ++i) load_row(i, x + i * eight_rows_, inputs.b[i]);
-  }
-
-  SIMT_DEV void multiply(int half, Inputs<kTiles>& inputs, Sums& sums) {
-    if constexpr (Panel<kKind, kTiles>::kHasMinima) inputs.add_up();
-    SIMT_UNROLL
-    for (int p = 0; p < kPanels; ++p) {
-      Panel<kKind, kTiles>::add(codes_read_[p], half, inputs, sums[p]);
-    }
   }
 
   // Of a tile's row of the lane, if there can be one.
@@ -258,7 +276,6 @@ class ProductWarp {
   int64_t eight_rows_;   // elements
   const unsigned char* codes_[kPanels];
   const unsigned char* scales_ = nullptr;
-  Codes<U> codes_read_[kPanels] = {};
   Inputs<kTiles> inputs_[2];
 };
 

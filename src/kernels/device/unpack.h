@@ -103,15 +103,18 @@ struct Unpack<MatrixKind::kQ4K> : Sizes<512, 64, 64, false> {
     }
   }
   SIMT_DEV static float2 scale(const Codes<Unpack>& c, int group) {
-    return times(two_f16(c.super.x), c.scales.x >> 16 * group);
+    return times(two_f16(c.super.x), c.scales.x, group);
   }
   SIMT_DEV static float2 minimum(const Codes<Unpack>& c, int group) {
-    return times(two_f16(c.super.y), c.scales.y >> 16 * group);
+    return times(two_f16(c.super.y), c.scales.y, group);
   }
 
  private:
-  SIMT_DEV static float2 times(float2 d, uint32_t bytes) {
-    return {d.x * static_cast<float>(bytes & 255u), d.y * static_cast<float>(bytes >> 8 & 255u)};
+  // By bytes 2 group and 2 group + 1. 2^23 and a byte are one number by its bits; without
+  // roundings, d (2^23 + byte) - d 2^23 is d byte.
+  SIMT_DEV static float2 times(float2 d, uint32_t bytes, int group) {
+    return {simt::fma(d.x, simt::two_23_and_byte(bytes, 2 * group), d.x * -0x1p23f),
+            simt::fma(d.y, simt::two_23_and_byte(bytes, 2 * group + 1), d.y * -0x1p23f)};
   }
 };
 

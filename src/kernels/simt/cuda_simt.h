@@ -11,6 +11,7 @@
 #include <utility>
 
 #define SIMT_DEV __device__ __forceinline__
+#define SIMT_BOTH __host__ __device__ __forceinline__
 #define SIMT_UNROLL _Pragma("unroll")
 #define SIMT_PRAGMA(text) _Pragma(#text)
 #define SIMT_UNROLL_BY(n) SIMT_PRAGMA(unroll n)
@@ -45,15 +46,13 @@ SIMT_DEV void copy_wait() {
 }
 
 SIMT_DEV void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  asm(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
       "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 SIMT_DEV void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  asm(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
       "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
@@ -83,6 +82,13 @@ SIMT_DEV uint32_t and_or(uint32_t word, uint32_t mask, uint32_t bits) {
   uint32_t result;
   asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(word), "r"(mask), "r"(bits));
   return result;
+}
+
+// 2^23 + byte i of the word.
+SIMT_DEV float two_23_and_byte(uint32_t word, int i) {
+  uint32_t bits;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bits) : "r"(word), "r"(0x4b000000u), "r"(0x7440u + i));
+  return __uint_as_float(bits);
 }
 
 SIMT_DEV uint4 load16(const void* from) {

@@ -25,6 +25,7 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define SIMT_DEV inline
+#define SIMT_BOTH inline
 #define SIMT_UNROLL
 #define SIMT_UNROLL_BY(n)
 #define threadIdx (::simt::here.thread)
@@ -101,6 +102,9 @@ inline void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2
 
 inline uint32_t and_or(uint32_t word, uint32_t mask, uint32_t bits) {
   return (word & mask) | bits;
+}
+inline float two_23_and_byte(uint32_t word, int i) {
+  return float_of(0x4b000000u | (word >> 8 * i & 255u));
 }
 
 template <typename T>

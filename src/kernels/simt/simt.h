@@ -7,6 +7,7 @@
 // of this folder:
 //
 //   SIMT_DEV                       a function that kernels call
+//   SIMT_BOTH                      one that the host calls, too
 //   SIMT_UNROLL, SIMT_UNROLL_BY(n) before a loop: its iterations become code of their own
 //   simt::shared<T>()              the block's dynamic shared memory
 //   simt::Array<T, N>              T[N]; the emulator checks indices
@@ -18,6 +19,7 @@
 //                                  threads need a __syncthreads() after the wait
 //   simt::mma_bf16, mma_f16        the tensor cores' 16 x 8 x 16 product of a warp
 //   simt::and_or                   (word & mask) | bits
+//   simt::two_23_and_byte          2^23 and a word's byte, as a float
 //   simt::shuffle, shuffle_xor     exchange within a warp; orders no memory
 //   simt::arrive_last, atomic_add  between blocks
 //   simt::release_dependents, wait_for_previous
