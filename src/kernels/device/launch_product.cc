@@ -1,7 +1,5 @@
 #include "kernels/device/launch_product.h"
 
-#include <cstdlib>
-
 #include "kernels/device/product.h"
 #include "kernels/device/tile_product.h"
 
@@ -122,7 +120,6 @@ int tile_panels(const ProductArgs& args, int rows) {
 
 template <MatrixKind kKind>
 cudaError_t launch_many(const ProductArgs& args, int rows, int panels, cudaStream_t stream) {
-  if (const char* forced = std::getenv("AERIE_TILE")) panels = std::atoi(forced);
   if (panels == 0) panels = tile_panels<kKind>(args, rows);
   if constexpr (kMostTilePanels<kKind> >= 3) {
     if (panels >= 3) return launch_tiles<kKind, 3>(args, rows, stream);
