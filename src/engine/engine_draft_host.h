@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 #include "draft/draft_host.h"
-#include "engine/device_choice.h"
+#include "engine/device/device_choice.h"
 #include "engine/memory.h"
 #include "engine/model_source.h"
 

@@ -12,7 +12,7 @@
 #include "draft/auto/pass_cost.h"
 #include "draft/draft_host.h"
 #include "draft/drafter.h"
-#include "engine/device_choice.h"
+#include "engine/device/device_choice.h"
 #include "engine/engine_options.h"
 #include "engine/memory.h"
 #include "engine/model_source.h"

@@ -1,4 +1,4 @@
-#include "engine/device_choice.h"
+#include "engine/device/device_choice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
