@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/errors.h"
-#include "engine/device/device_choice.h"
+#include "engine/placement/device_choice.h"
 #include "tools/options.h"
 
 namespace aerie {

@@ -98,7 +98,8 @@ class Kernel:
                     loops.append((int(match[1], 16), address, len(inside), products, sum(map(is_local, inside))))
         innermost = [a for a in loops
                      if not any(b != a and a[0] <= b[0] and b[1] <= a[1] for b in loops)]
-        return max((loop[2:] for loop in innermost), key=lambda loop: (loop[1], loop[0]), default=None)
+        # Code that is seldom needed stands behind a loop, and jumps back into it from there: the shortest counts.
+        return max((loop[2:] for loop in innermost), key=lambda loop: (loop[1], -loop[0]), default=None)
 
 
 def opcode_of(text):
@@ -266,6 +267,8 @@ def self_test():
     assert problems_of(good) == []
     outer = kernel_of(*loop[:5], "@!P1 BRA 0x0", "EXIT")
     assert outer.hot_loop() == (4, 1, 0), outer.hot_loop()
+    behind = kernel_of(*loop[:5], "EXIT", "FADD R1, R2, R3", "BRA 0x10")
+    assert behind.hot_loop() == (4, 1, 0), behind.hot_loop()
     before = kernel_of("STL [R1], R2", *loop[1:])
     assert "local memory" in problems_of(before)[0] and problems_of(before, spills=1) == []
     assert "1 of the hottest loop" in problems_of(kernel_of(*loop[:3], "LDL R1, [R2]", *loop[4:]), spills=1)[0]

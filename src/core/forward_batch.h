@@ -3,11 +3,14 @@
 // tree.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "base/status.h"
+#include "core/best_token.h"
 
 namespace aerie {
 
@@ -75,12 +78,30 @@ struct ForwardBatch {
   int size() const { return static_cast<int>(rows.size()); }
 };
 
+// Logits that are brought to the host when they are asked for.
+class LogitSource {
+ public:
+  virtual ~LogitSource() = default;
+
+  // The i-th wanted row's, [vocab]; they hold until the model's next pass. In any order, and as
+  // often as they are wanted. If they cannot be had, they are any numbers, and status() says why.
+  virtual std::span<const float> fetch(int i) = 0;
+  // Of all that was fetched since the pass.
+  virtual Status status() const { return {}; }
+};
+
 // What came of it. Spans belong to the model and hold until its next forward pass.
 struct ForwardOutputs {
-  // Why there are none: then nothing of the rest may be looked at.
+  // Not ok: the pass failed. Then there are no outputs, and whether the rows' keys and values are
+  // there is not known.
   Status status;
-  std::span<const float> logits;  // [rows that want logits, in batch order][vocab]
-  std::span<const float> taps;    // [rows that want taps, in batch order][tap_layers][hidden]
+  // [rows that want logits, in batch order][vocab]; empty where there is a source.
+  std::span<const float> logits;
+  LogitSource* source = nullptr;
+  // Of the same rows, of logits of which +infinity counts as the largest float; empty: the model
+  // has not looked for them.
+  std::span<const BestToken> best;
+  std::span<const float> taps;  // [rows that want taps, in batch order][tap_layers][hidden]
   // [rows that want states, in batch order][hidden]: what the head reads.
   std::span<const float> states;
   int vocab = 0;
@@ -90,10 +111,29 @@ struct ForwardOutputs {
   // use it.
   int64_t experts = 0;
 
+  // The pass's, or of what was fetched of it so far.
+  Status failure() const { return status.ok() && source != nullptr ? source->status() : status; }
+
   // The i-th wanted row's.
   std::span<const float> logits_of(int i) const {
+    if (source != nullptr) return source->fetch(i);
     return logits.subspan(static_cast<size_t>(i) * static_cast<size_t>(vocab),
                           static_cast<size_t>(vocab));
+  }
+  // Of the first `rows` wanted rows, [rows][vocab]; into `memory` if they have to be fetched.
+  std::span<const float> all_logits(int rows, std::vector<float>& memory) const {
+    const size_t width = static_cast<size_t>(vocab), count = static_cast<size_t>(rows) * width;
+    if (source == nullptr) return logits.first(count);
+    memory.resize(count);
+    for (int i = 0; i < rows; ++i) {
+      std::ranges::copy(source->fetch(i), memory.begin() + static_cast<std::ptrdiff_t>(
+                                                               static_cast<size_t>(i) * width));
+    }
+    return memory;
+  }
+  // Null: the model has not looked for it.
+  const BestToken* best_of(int i) const {
+    return best.empty() ? nullptr : &best[static_cast<size_t>(i)];
   }
   std::span<const float> state_of(int i) const {
     return states.subspan(static_cast<size_t>(i) * static_cast<size_t>(state_width),

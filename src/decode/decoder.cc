@@ -239,32 +239,49 @@ Status Decoder::step(Rounds rounds, Pieces pieces) {
   const StageClock::Scope scope(clock_);
   clock_.enter(Stage::kOther);
   AERIE_RETURN_IF_ERROR(reserve(rounds, pieces));
+  Status status = run(rounds, pieces);
+  if (status.ok()) return status;
+  forget(rounds, pieces);
+  // That code means the cache, before anything has changed.
+  return status.code() == StatusCode::kResourceExhausted ? internal_error(status.message())
+                                                         : status;
+}
+
+// After an error: of what the pass was to write, nobody knows whether it is there.
+void Decoder::forget(Rounds rounds, Pieces pieces) {
+  for (const Sequence* sequence : rounds) cache_.truncate(sequence->cache, 0);
+  for (const PromptPiece& piece : pieces) cache_.truncate(piece.sequence->cache, 0);
+}
+
+Status Decoder::run(Rounds rounds, Pieces pieces) {
   exits_.start(rounds);
   clock_.enter(Stage::kDraft);
   drafts_.draft(rounds, pieces, trees_);
   clock_.enter(Stage::kOther);
   drafts_.reserve(rounds, pieces, trees_);
   pass_.clear();
-  for (size_t i = 0; i < count; ++i) pass_.add_round(*rounds[i], trees_[i]);
+  for (size_t i = 0; i < rounds.size(); ++i) pass_.add_round(*rounds[i], trees_[i]);
   clock_.enter(rounds.empty() ? Stage::kPrefill : Stage::kVerify);
   const double before = clock_.times().of(Stage::kVerify);
-  exits_.go_on(pass_.batch(), trees_);
+  AERIE_RETURN_IF_ERROR(exits_.go_on(pass_.batch(), trees_));
   // Rows that go on from exits cannot share a pass with others.
   const bool from_exits = pass_.batch().first_layer != 0;
   const bool apart = from_exits && !pieces.empty();
   const int first_row = apart ? 0 : pass_.batch().size();
   ForwardOutputs outputs = apart ? forward({}) : forward(pieces);
+  AERIE_RETURN_IF_ERROR(outputs.status);
   clock_.enter(Stage::kSample);
   // A pass that drafting has done a part of, or that reads prompts, is no measure of others.
   if (!from_exits && pieces.empty()) {
     learn_cost(clock_.times().of(Stage::kVerify) - before, outputs.experts);
   }
   commits_.clear();
-  verify(rounds, outputs);
+  AERIE_RETURN_IF_ERROR(verify(rounds, outputs));
   if (apart) {
     pass_.clear();
     clock_.enter(Stage::kPrefill);
     outputs = forward(pieces);
+    AERIE_RETURN_IF_ERROR(outputs.status);
   }
   return read(pieces, outputs, first_row);
 }
@@ -317,6 +334,7 @@ Status Decoder::read(Pieces pieces, const ForwardOutputs& outputs, int first_row
     cache_.commit_first(sequence.cache, piece.rows);
     sequence.emitted.clear();
     if (sequence.scores_prompt()) score(sequence, first, piece.rows, row, outputs);
+    AERIE_RETURN_IF_ERROR(outputs.failure());
     if (sequence.options.pooling != Pooling::kNone) {
       pool(sequence, first, piece.rows, outputs, state);
     }
@@ -327,7 +345,9 @@ Status Decoder::read(Pieces pieces, const ForwardOutputs& outputs, int first_row
       SequenceTarget target(sequence, kNoDraft, outputs, std::span(&at, 1));
       verifier_->verify(kNoDraft, target, sequence.sampler.noise(), sequence.tokens.size() - 1,
                         verdict_);
+      AERIE_RETURN_IF_ERROR(outputs.failure());
       emit(sequence, kNoDraft, target);
+      AERIE_RETURN_IF_ERROR(outputs.failure());
     }
     if (!drafts_for(sequence)) continue;
     DraftCommit commit;
@@ -393,7 +413,9 @@ Status Decoder::reserve(Rounds rounds, Pieces pieces) {
   return {};
 }
 
-void Decoder::verify(Rounds sequences, const ForwardOutputs& outputs) {
+// Logits that could not be fetched are no reason to say anything: an error comes before what it
+// would spoil.
+Status Decoder::verify(Rounds sequences, const ForwardOutputs& outputs) {
   taps_.clear();
   top_tokens_.clear();
   int row = 0;
@@ -403,9 +425,11 @@ void Decoder::verify(Rounds sequences, const ForwardOutputs& outputs) {
     SequenceTarget target(sequence, trees_[i], outputs, pass_.logits_of(row, 1 + trees_[i].size()));
     verifier_->verify(trees_[i], target, sequence.sampler.noise(), sequence.tokens.size() - 1,
                       verdict_);
+    AERIE_RETURN_IF_ERROR(outputs.failure());
     const auto before = sequence.tokens.size();
     sequence.emitted.clear();
     emit(sequence, trees_[i], target);
+    AERIE_RETURN_IF_ERROR(outputs.failure());
     const auto emitted = static_cast<int>(sequence.tokens.size() - before);
     assert(emitted > 0 || sequence.finish == FinishReason::kError);
     const int kept = std::min(emitted, static_cast<int>(verdict_.accepted.size()));
@@ -422,6 +446,7 @@ void Decoder::verify(Rounds sequences, const ForwardOutputs& outputs) {
     }
     row += 1 + trees_[i].size();
   }
+  return {};
 }
 
 // Appends the verdict's tokens until one ends the sequence.
@@ -546,11 +571,7 @@ std::span<const int32_t> Decoder::rank_tokens(const TokenTree& tree, const Seque
 }
 
 Status Decoder::observe() {
-  if (commits_.empty()) return {};
-  Status status = drafter_->observe(commits_);
-  if (status.code() != StatusCode::kResourceExhausted) return status;
-  // That code means the cache, before anything has changed.
-  return internal_error(status.message());
+  return commits_.empty() ? Status() : drafter_->observe(commits_);
 }
 
 }  // namespace aerie

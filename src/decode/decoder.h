@@ -75,9 +75,10 @@ class Decoder {
   // one token each, and so does the piece that ends a prompt, but for a sequence that ends
   // there, with kError or since it pools. Requires of both that prepare() said yes, or a constraint
   // that never has to be waited for. kResourceExhausted if the cache has no room for the roots and
-  // the pieces; on an error no sequence has changed. Once warmed up a step without pieces allocates
-  // nothing (but for logprobs, constraints, drawn drafts that do not fit and the caller's stop
-  // condition).
+  // the pieces: then no sequence has changed. Other errors are the model's or a drafter's: then
+  // these sequences are fit for close() alone, and others go on. Once warmed up a step without
+  // pieces allocates nothing (but for logprobs, constraints, drawn drafts that do not fit and the
+  // caller's stop condition).
   Status step(Rounds rounds, Pieces pieces);
 
   // Runs the prompt through the target and emits the first token. kCancelled, with the sequence fit
@@ -100,10 +101,12 @@ class Decoder {
   }
   Status check_size(Rounds rounds, Pieces pieces) const;
   Status reserve(Rounds rounds, Pieces pieces);
+  Status run(Rounds rounds, Pieces pieces);
+  void forget(Rounds rounds, Pieces pieces);
   ForwardOutputs forward(Pieces pieces);
   void claim_snapshots(const PromptPiece& piece);
   void mark_branch(const PromptPiece& piece);
-  void verify(Rounds sequences, const ForwardOutputs& outputs);
+  Status verify(Rounds sequences, const ForwardOutputs& outputs);
   void score(Sequence& sequence, int first, int rows, int row, const ForwardOutputs& outputs);
   static void pool(Sequence& sequence, int first, int rows, const ForwardOutputs& outputs,
                    int& state);

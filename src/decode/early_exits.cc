@@ -63,6 +63,10 @@ ForwardOutputs EarlyExits::run_first_layers(int end_layer, std::span<const ExitR
   const ForwardOutputs outputs = model_.forward(batch_, cache_);
   for (size_t i = 0; i < rows.size(); ++i) {
     Run& run = find(rows[i].id);
+    if (!outputs.status.ok()) {
+      run.tokens.clear();
+      continue;
+    }
     run.exits.resize(static_cast<size_t>(rows[i].depth) * hidden);
     const std::span<const float> exit = outputs.taps_of(static_cast<int>(i));
     run.exits.insert(run.exits.end(), exit.begin(), exit.end());
@@ -94,9 +98,9 @@ int EarlyExits::usable_rows(const Run& run, const TokenTree& tree, int32_t root)
   return rows;
 }
 
-void EarlyExits::go_on(ForwardBatch& batch, std::span<const TokenTree> trees) {
+Status EarlyExits::go_on(ForwardBatch& batch, std::span<const TokenTree> trees) {
   const int exit = exit_of(batch);
-  if (exit == 0) return;
+  if (exit == 0) return {};
   const auto hidden = static_cast<size_t>(config().hidden);
   hidden_.reserve(max_rows_ * hidden);
   hidden_.resize(batch.rows.size() * hidden);
@@ -112,13 +116,14 @@ void EarlyExits::go_on(ForwardBatch& batch, std::span<const TokenTree> trees) {
     std::fill_n(rest_at_.begin() + static_cast<std::ptrdiff_t>(first), known, -1);
     first += 1 + trees[i].nodes.size();
   }
-  complete(batch, exit);
+  AERIE_RETURN_IF_ERROR(complete(batch, exit));
   batch.first_layer = exit;
   batch.hidden = hidden_;
+  return {};
 }
 
 // Runs the first layers of the rows that rest_at_ does not say were run.
-void EarlyExits::complete(const ForwardBatch& batch, int exit) {
+Status EarlyExits::complete(const ForwardBatch& batch, int exit) {
   const auto hidden = static_cast<size_t>(config().hidden);
   batch_.clear();
   batch_.end_layer = exit;
@@ -145,13 +150,15 @@ void EarlyExits::complete(const ForwardBatch& batch, int exit) {
     rest_.push_back(static_cast<int32_t>(r));
     batch_.rows.push_back(row);
   }
-  if (rest_.empty()) return;
+  if (rest_.empty()) return {};
   const ForwardOutputs outputs = model_.forward(batch_, cache_);
+  AERIE_RETURN_IF_ERROR(outputs.status);
   for (size_t i = 0; i < rest_.size(); ++i) {
     const auto at = static_cast<size_t>(rest_[i]) * hidden;
     std::ranges::copy(outputs.taps_of(static_cast<int>(i)),
                       hidden_.begin() + static_cast<std::ptrdiff_t>(at));
   }
+  return {};
 }
 
 }  // namespace aerie

@@ -30,8 +30,8 @@ class EarlyExits final : public TargetAccess {
   // `batch` is the round's verify pass: for each sequence of start() the root's row, then its
   // tree's, in slots 0, 1, ... behind what is committed. Where drafts were run, runs the first
   // layers of the rows that were not, and makes the batch go on from the exits, which hold until
-  // the next round; else leaves it as it is.
-  void go_on(ForwardBatch& batch, std::span<const TokenTree> trees);
+  // the next round; else leaves it as it is. The error is the model's.
+  Status go_on(ForwardBatch& batch, std::span<const TokenTree> trees);
 
  private:
   // The chain that was run for one sequence.
@@ -46,7 +46,7 @@ class EarlyExits final : public TargetAccess {
   Run& find(SequenceId id);
   int exit_of(const ForwardBatch& batch) const;
   static int usable_rows(const Run& run, const TokenTree& tree, int32_t root);
-  void complete(const ForwardBatch& batch, int exit);
+  Status complete(const ForwardBatch& batch, int exit);
 
   Model& model_;
   KvCache& cache_;

@@ -23,10 +23,11 @@ class SequenceTarget final : public TargetView {
       : sequence_(sequence), tree_(tree), outputs_(outputs), logits_at_(logits_at) {}
 
   int32_t sample(int node, std::span<const int32_t> path) override {
-    return sequence_.sampler.sample(logits(node), context(node, path));
+    return sequence_.sampler.sample(outputs_, row_of(node), context(node, path));
   }
   const Distribution& distribution(int node, std::span<const int32_t> path) override {
-    sequence_.sampler.distribution(logits(node), context(node, path), sequence_.distribution);
+    sequence_.sampler.distribution(outputs_, row_of(node), context(node, path),
+                                   sequence_.distribution);
     return sequence_.distribution;
   }
   bool ready(int node) override {
@@ -34,11 +35,10 @@ class SequenceTarget final : public TargetView {
     return constraint == nullptr || constraint->ready();
   }
   // Root is -1, and its row comes first.
-  std::span<const float> logits(int node) const {
-    return outputs_.logits_of(logits_at_[static_cast<size_t>(node + 1)]);
-  }
+  std::span<const float> logits(int node) const { return outputs_.logits_of(row_of(node)); }
 
  private:
+  int row_of(int node) const { return logits_at_[static_cast<size_t>(node + 1)]; }
   SamplingContext context(int node, std::span<const int32_t> path) {
     return {sequence_.tokens, path, constraint_after(node)};
   }

@@ -35,7 +35,8 @@ class TargetAccess {
   // sequence of the round, and returns their logits in that order; they hold until the next run. If
   // the sequence's tree begins with its chain (node i - 1 with the token of depth i), verification
   // goes on from here instead of running these layers again. What was run at that depth or deeper
-  // is forgotten. Requires room, and 0 < end_layer < layers, the same along a chain.
+  // is forgotten, and so is the whole chain if the pass fails. Requires room, and 0 < end_layer <
+  // layers, the same along a chain.
   virtual ForwardOutputs run_first_layers(int end_layer, std::span<const ExitRow> rows) = 0;
 };
 

@@ -7,8 +7,8 @@
 
 #include "base/status.h"
 #include "draft/draft_host.h"
-#include "engine/device/device_choice.h"
-#include "engine/memory.h"
+#include "engine/placement/device_choice.h"
+#include "engine/placement/memory.h"
 #include "engine/model_source.h"
 
 namespace aerie {

@@ -5,7 +5,7 @@
 
 #include "base/errors.h"
 #include "draft/custom.h"
-#include "engine/device/device_choice.h"
+#include "engine/placement/device_choice.h"
 #include "tensor/quantize.h"
 
 namespace aerie {

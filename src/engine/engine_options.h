@@ -34,11 +34,11 @@ struct ProfileUse {
 using FileMaker = std::function<Expected<std::unique_ptr<ModelFile>>(ThreadPool&)>;
 
 // What a model may take of a device's memory, weights, cache and working memory together.
-struct DeviceMemory {
+struct DeviceShare {
   int64_t bytes = 0;   // 0: as `share` says
   double share = 0.0;  // of all of its memory; 0: what is free
 
-  bool operator==(const DeviceMemory&) const = default;
+  bool operator==(const DeviceShare&) const = default;
 };
 
 struct EngineOptions {
@@ -52,12 +52,12 @@ struct EngineOptions {
   int draft_threads = 0;                  // of models that draft; 0: the same threads
   int prefill_chunk = 512;                // prompt tokens in a pass
   kernels::Isa isa = kernels::best_isa();
-  // Who computes the model (engine/device/device_choice.h): "auto", "cpu", or a device's name. Once
-  // it is open, whoever does.
+  // Who computes the model (engine/placement/device_choice.h): "auto", "cpu", or a device's name.
+  // Once it is open, whoever does.
   std::string device = "auto";
   // Of its layers, as many as were asked to be on a device: none or all, and with "auto" alone.
   std::optional<int> device_layers;
-  DeviceMemory device_memory;
+  DeviceShare device_memory;
   std::string weight_cache;  // a folder for packed weights (model/weight_cache.h); empty: none
   kernels::KvType cache_type = kernels::KvType::kF16;  // a draft model's too
   SpeculativeConfig speculation;

@@ -15,7 +15,7 @@
 #include "draft/lookup/forced_text.h"
 #include "draft/make_drafter.h"
 #include "engine/engine_draft_host.h"
-#include "engine/memory.h"
+#include "engine/placement/memory.h"
 #include "engine/profile.h"
 #include "engine/rank_setup.h"
 #include "hub/hub_cache.h"

@@ -8,7 +8,7 @@
 #include "base/errors.h"
 #include "base/system/topology.h"
 #include "base/thread_pool.h"
-#include "engine/memory.h"
+#include "engine/placement/memory.h"
 #include "engine/model_source.h"
 #include "format/fingerprint.h"
 #include "hub/locate.h"

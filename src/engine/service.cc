@@ -20,7 +20,7 @@
 #include "base/errors.h"
 #include "engine/engine.h"
 #include "engine/live_speculations.h"
-#include "engine/memory.h"
+#include "engine/placement/memory.h"
 #include "engine/opened_model.h"
 #include "engine/running_reply.h"
 #include "model/pooling.h"

@@ -462,6 +462,32 @@ void ignore_rope_tensors(WeightLoader& loader, const Blueprint& blueprint) {
   }
 }
 
+// What comes behind the layers.
+Status load_end(WeightLoader& loader, const Blueprint& blueprint, const ModelOptions& options,
+                TransformerWeights& w) {
+  const ModelConfig& config = blueprint.config;
+  const std::string norm = blueprint.output_norm;
+  AERIE_ASSIGN_OR_RETURN(w.output_norm.weight, loader.vector(norm + ".weight", config.hidden));
+  if (blueprint.norm == NormKind::kLayer) {
+    AERIE_ASSIGN_OR_RETURN(w.output_norm.bias, loader.vector(norm + ".bias", config.hidden));
+  }
+  return load_output(loader, config, options, w.output);
+}
+
+Expected<TransformerWeights> TransformerWeights::load_ends(const ModelFile& file,
+                                                           const Blueprint& blueprint,
+                                                           const ModelOptions& options) {
+  ModelOptions own = options;
+  own.weight_cache.clear();
+  WeightLoader loader(file, own);
+  TransformerWeights w;
+  AERIE_ASSIGN_OR_RETURN(w.embedding, loader.table("token_embd.weight", blueprint.config.hidden,
+                                                   blueprint.config.vocab));
+  AERIE_RETURN_IF_ERROR(load_end(loader, blueprint, own, w));
+  w.packed_bytes = loader.packed_bytes();
+  return w;
+}
+
 Expected<TransformerWeights> TransformerWeights::load(const ModelFile& file,
                                                       const Blueprint& blueprint,
                                                       const ModelOptions& options) {
@@ -481,12 +507,7 @@ Expected<TransformerWeights> TransformerWeights::load(const ModelFile& file,
     AERIE_ASSIGN_OR_RETURN(TransformerLayer layer, load_layer(loader, blueprint, i));
     w.layers.push_back(std::move(layer));
   }
-  const std::string norm = blueprint.output_norm;
-  AERIE_ASSIGN_OR_RETURN(w.output_norm.weight, loader.vector(norm + ".weight", config.hidden));
-  if (blueprint.norm == NormKind::kLayer) {
-    AERIE_ASSIGN_OR_RETURN(w.output_norm.bias, loader.vector(norm + ".bias", config.hidden));
-  }
-  AERIE_RETURN_IF_ERROR(load_output(loader, config, options, w.output));
+  AERIE_RETURN_IF_ERROR(load_end(loader, blueprint, options, w));
   ignore_rope_tensors(loader, blueprint);
   ignore_predictors(loader, blueprint);
   AERIE_RETURN_IF_ERROR(loader.check_all_used(config.family));

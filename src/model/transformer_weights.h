@@ -123,6 +123,10 @@ struct TransformerWeights {
   // Refuses a file that lacks a tensor, has one of another shape, or one that has no place.
   static Expected<TransformerWeights> load(const ModelFile& file, const Blueprint& blueprint,
                                            const ModelOptions& options);
+  // What draft heads share with a model (ModelParts) and no more: the embedding, the last norm and
+  // the output.
+  static Expected<TransformerWeights> load_ends(const ModelFile& file, const Blueprint& blueprint,
+                                                const ModelOptions& options);
 };
 
 // The token's row of the embedding as the table has it: no scale, no position. [hidden]

@@ -156,8 +156,7 @@ class Follower {
     AERIE_ASSIGN_OR_RETURN(KvCache * cache, cache_of(in.value<uint32_t>()));
     AERIE_RETURN_IF_ERROR(batch_.read(in));
     AERIE_RETURN_IF_ERROR(check_alike(batch_.batch(), *cache));
-    model_.forward(batch_.batch(), *cache);
-    return {};
+    return model_.forward(batch_.batch(), *cache).status;
   }
 
   Model& model_;

@@ -46,13 +46,16 @@ std::span<const float> LogitAdjuster::adjust(std::span<const float> logits,
                                              const SamplingContext& context) {
   assert(logits.size() == vocab_);
   const std::span<const float> given = bounded(logits);
-  const bool penalise = penalises(params);
-  if (params.logit_bias.empty() && context.constraint == nullptr && !penalise) return given;
+  if (!touches(params, context)) return given;
   if (given.data() != adjusted_.data()) adjusted_.assign(given.begin(), given.end());
   apply_bias(params);
   if (context.constraint != nullptr) apply_mask(*context.constraint);
-  if (penalise) apply_penalties(params, context);
+  if (penalises(params)) apply_penalties(params, context);
   return adjusted_;
+}
+
+bool LogitAdjuster::touches(const SamplingParams& params, const SamplingContext& context) {
+  return !params.logit_bias.empty() || context.constraint != nullptr || penalises(params);
 }
 
 std::span<const float> LogitAdjuster::bounded(std::span<const float> logits) {

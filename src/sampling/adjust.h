@@ -25,6 +25,9 @@ class LogitAdjuster {
   std::span<const float> adjust(std::span<const float> logits, const SamplingParams& params,
                                 const SamplingContext& context);
 
+  // Whether adjust() would change more than +infinity.
+  static bool touches(const SamplingParams& params, const SamplingContext& context);
+
   // `logits` with +infinity replaced by the largest float: `logits` itself if there is none, else a
   // copy that holds until the next call.
   std::span<const float> bounded(std::span<const float> logits);

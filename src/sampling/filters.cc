@@ -139,6 +139,11 @@ BestToken find_best(std::span<const float> logits) {
   }
 }
 
+BestToken find_best(const ForwardOutputs& outputs, int row) {
+  const BestToken* known = outputs.best_of(row);
+  return known != nullptr ? *known : find_best(outputs.logits_of(row));
+}
+
 void select_top(std::span<const float> logits, size_t k, std::vector<TokenKey>& keys) {
   const size_t room = std::min(2 * k + kBlock, logits.size());
   keys.clear();

@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "core/best_token.h"
+#include "core/forward_batch.h"
 #include "core/sampling_params.h"
 
 namespace aerie {
@@ -16,12 +18,9 @@ TokenKey token_key(float logit, int32_t id);  // requires logit not NaN
 int32_t token_key_id(TokenKey key);
 float token_key_logit(TokenKey key);
 
-// The likeliest token; ties go to the smaller id. NaN counts as -infinity.
-struct BestToken {
-  int32_t id = -1;  // -1: every logit is -infinity
-  float logit = 0;
-};
 BestToken find_best(std::span<const float> logits);
+// The same of a row of a pass, whose logits are asked for only if the model has not looked for it.
+BestToken find_best(const ForwardOutputs& outputs, int row);
 
 // Leaves in `keys` the keys of the k likeliest tokens (fewer if fewer are above -infinity), in no
 // order. Its memory stays within logits.size() keys. Requires k >= 1.

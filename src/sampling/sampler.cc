@@ -100,10 +100,25 @@ Sampler::Prepared Sampler::prepare(std::span<const float> logits, const Sampling
   return {adjusted, find_best(adjusted)};
 }
 
+// Null: logits are needed.
+const BestToken* Sampler::decisive(const ForwardOutputs& outputs, int row,
+                                   const SamplingContext& context) const {
+  const bool untouched = params_.temperature == 0.0 && !LogitAdjuster::touches(params_, context);
+  return untouched ? outputs.best_of(row) : nullptr;
+}
+
+int32_t Sampler::token_of(const BestToken& best, const SamplingContext& context) {
+  return best.id < 0 ? adjuster_.fallback(params_, context.constraint) : best.id;
+}
+
+int32_t Sampler::sample(const ForwardOutputs& outputs, int row, const SamplingContext& context) {
+  const BestToken* const best = decisive(outputs, row, context);
+  return best != nullptr ? token_of(*best, context) : sample(outputs.logits_of(row), context);
+}
+
 int32_t Sampler::sample(std::span<const float> logits, const SamplingContext& context) {
   const Prepared prepared = prepare(logits, context);
-  if (prepared.best.id < 0) return adjuster_.fallback(params_, context.constraint);
-  if (params_.temperature == 0.0) return prepared.best.id;
+  if (prepared.best.id < 0 || params_.temperature == 0.0) return token_of(prepared.best, context);
   const GumbelDraw draw{noise(), context.position(), prepared.best.logit, params_.temperature};
   if (!filters_) return gumbel_argmax(prepared.logits, prepared.best, draw);
   filter_tokens(prepared.logits, prepared.best.logit, params_, keys_);
@@ -134,13 +149,21 @@ void Sampler::ranking(std::span<const float> logits, const SamplingContext& cont
   }
 }
 
+void Sampler::distribution(const ForwardOutputs& outputs, int row, const SamplingContext& context,
+                           Distribution& out) {
+  const BestToken* const best = decisive(outputs, row, context);
+  if (best == nullptr) return distribution(outputs.logits_of(row), context, out);
+  out.clear();
+  out.ids.push_back(token_of(*best, context));
+  out.probs.push_back(1.0);
+}
+
 void Sampler::distribution(std::span<const float> logits, const SamplingContext& context,
                            Distribution& out) {
   out.clear();
   const Prepared prepared = prepare(logits, context);
   if (prepared.best.id < 0 || params_.temperature == 0.0) {
-    out.ids.push_back(prepared.best.id < 0 ? adjuster_.fallback(params_, context.constraint)
-                                           : prepared.best.id);
+    out.ids.push_back(token_of(prepared.best, context));
     out.probs.push_back(1.0);
     return;
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "core/forward_batch.h"
 #include "core/sampling_params.h"
 #include "core/token_tree.h"
 #include "sampling/adjust.h"
@@ -45,6 +46,12 @@ class Sampler {
   void distribution(std::span<const float> logits, const SamplingContext& context,
                     Distribution& out);
 
+  // The same of a wanted row of a pass. Its logits are asked for only if the largest of them, where
+  // the model has found it, does not decide: above temperature 0, and where anything adjusts them.
+  int32_t sample(const ForwardOutputs& outputs, int row, const SamplingContext& context);
+  void distribution(const ForwardOutputs& outputs, int row, const SamplingContext& context,
+                    Distribution& out);
+
   // The `count` tokens that sample() comes closest to choosing, best first (fewer if fewer can
   // come): its own, what it would choose without that one, and so on. Scores: above temperature 0
   // what the draw compares, logit_i / T + gumbel(seed, position, i) less the largest logit / T; at
@@ -70,6 +77,9 @@ class Sampler {
     std::span<const float> logits;
     BestToken best;
   };
+  const BestToken* decisive(const ForwardOutputs& outputs, int row,
+                            const SamplingContext& context) const;
+  int32_t token_of(const BestToken& best, const SamplingContext& context);
   Prepared prepare(std::span<const float> logits, const SamplingContext& context);
 
   SamplingParams params_;

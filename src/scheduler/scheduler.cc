@@ -1,6 +1,8 @@
 #include "scheduler/scheduler.h"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <tuple>
 #include <utility>
 
@@ -272,9 +274,16 @@ bool Scheduler::step() {
     deliver();
     return !waits || running_.empty();
   }
-  // Nothing has changed for any of them, and trying again would bring the same.
-  std::vector<std::unique_ptr<Job>> failed = std::move(running_);
-  running_.clear();
+  // Trying again would bring the same to those in the pass.
+  const auto in_pass = [&](const std::unique_ptr<Job>& job) {
+    return std::ranges::find(rounds_, job->sequence.get()) != rounds_.end() ||
+           std::ranges::find(pieces_, job->sequence.get(), &PromptPiece::sequence) != pieces_.end();
+  };
+  const auto failing =
+      std::stable_partition(running_.begin(), running_.end(), std::not_fn(in_pass));
+  std::vector<std::unique_ptr<Job>> failed(std::make_move_iterator(failing),
+                                           std::make_move_iterator(running_.end()));
+  running_.erase(failing, running_.end());
   for (auto& job : failed) end(std::move(job), JobEnd::kFailed, status);
   return true;
 }

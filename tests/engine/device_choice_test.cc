@@ -1,4 +1,4 @@
-#include "engine/device/device_choice.h"
+#include "engine/placement/device_choice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -123,12 +123,12 @@ TEST(DeviceNames, AreRead) {
 }
 
 TEST(DeviceMemoryLimit, IsBytesOrAShare) {
-  EXPECT_EQ(*parse_device_memory("0.9"), DeviceMemory{.share = 0.9});
-  EXPECT_EQ(*parse_device_memory("1"), DeviceMemory{.share = 1.0});
-  EXPECT_EQ(*parse_device_memory("1048576"), DeviceMemory{.bytes = kMiB});
-  EXPECT_EQ(*parse_device_memory("20G"), DeviceMemory{.bytes = 20480 * kMiB});
-  EXPECT_EQ(*parse_device_memory("1.5GiB"), DeviceMemory{.bytes = 1536 * kMiB});
-  EXPECT_EQ(*parse_device_memory("500mb"), DeviceMemory{.bytes = 500 * kMiB});
+  EXPECT_EQ(*parse_device_memory("0.9"), DeviceShare{.share = 0.9});
+  EXPECT_EQ(*parse_device_memory("1"), DeviceShare{.share = 1.0});
+  EXPECT_EQ(*parse_device_memory("1048576"), DeviceShare{.bytes = kMiB});
+  EXPECT_EQ(*parse_device_memory("20G"), DeviceShare{.bytes = 20480 * kMiB});
+  EXPECT_EQ(*parse_device_memory("1.5GiB"), DeviceShare{.bytes = 1536 * kMiB});
+  EXPECT_EQ(*parse_device_memory("500mb"), DeviceShare{.bytes = 500 * kMiB});
   for (const char* text : {"", "0", "-1", "nan", "inf", "1.5", "24", "20X", "20Gx", "G", "1e30"}) {
     const auto read = parse_device_memory(text);
     ASSERT_FALSE(read.ok()) << text;

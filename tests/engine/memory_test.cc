@@ -1,4 +1,4 @@
-#include "engine/memory.h"
+#include "engine/placement/memory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

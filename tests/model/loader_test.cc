@@ -316,7 +316,9 @@ std::vector<float> logits_after(Model& model) {
     batch.rows.push_back({0, 17 * i + 3, i, cache->slot(*id, i), i - 1, {}, true, false});
   }
   const ForwardOutputs out = model.forward(batch, *cache);
-  return {out.logits.begin(), out.logits.end()};
+  std::vector<float> memory;
+  const std::span<const float> logits = out.all_logits(kRows, memory);
+  return {logits.begin(), logits.end()};
 }
 
 // Nothing is read of the file behind loading: cut short or overwritten, the model is the same.

@@ -60,7 +60,9 @@ std::vector<float> logits_of(const ModelFile& file, const std::string& cache, ke
   }
   EXPECT_TRUE(check_batch(batch, (*model)->config(), options).ok());
   const ForwardOutputs out = (*model)->forward(batch, *kv);
-  return {out.logits.begin(), out.logits.end()};
+  std::vector<float> memory;
+  const std::span<const float> logits = out.all_logits(kRows, memory);
+  return {logits.begin(), logits.end()};
 }
 
 TemporaryFolder::TemporaryFolder(const std::string& name)

@@ -11,6 +11,7 @@
 #include "draft/lookup/ngram.h"
 #include "draft/lookup/recycling.h"
 #include "tests/decode/exactness.h"
+#include "tests/decode/faults/fetching_model.h"
 #include "tests/testing/test_drafters.h"
 
 namespace aerie::scheduler_test {
@@ -82,7 +83,8 @@ class SchedulerTest : public testing::Test {
     drafter_ = std::move(choose_drafters(std::move(drafters))).value();
     decode_with(*drafter_, options);
   }
-  void decode_with(Drafter& drafter, SchedulerOptions options) {
+  // By `model`, which computes what the other does, if there is one.
+  void decode_with(Drafter& drafter, SchedulerOptions options, Model* model = nullptr) {
     scheduler_.reset();
     DecoderOptions decoding;
     decoding.max_positions = kMaxPositions;
@@ -90,7 +92,8 @@ class SchedulerTest : public testing::Test {
     decoding.max_rows = model_options_.max_rows;
     decoding.max_logits = model_options_.max_logits;
     decoding.reuse_prefixes = true;
-    decoder_ = std::make_unique<Decoder>(*model_, *cache_, &drafter, decoding);
+    decoder_ =
+        std::make_unique<Decoder>(model != nullptr ? *model : *model_, *cache_, &drafter, decoding);
     scheduler_ = std::make_unique<Scheduler>(*decoder_, *cache_, options);
   }
   Outcome& add(JobId id, const Request& request, int priority = 0, const std::string& client = "") {
@@ -433,6 +436,49 @@ TEST_F(SchedulerTest, JobsThatHaveToWaitForTheirConstraintSayTheSame) {
       request.options.constraint = std::make_shared<Ready>();
   }
   expect_plain(requests, outcomes_);
+}
+
+// A pass that fails ends the jobs that are in it; those that are held go on, and who asks again is
+// served.
+TEST_F(SchedulerTest, AFailedPassEndsWhatIsInItAlone) {
+  int ended = 0, went_on = 0;
+  for (const int at : {0, 2, 3, 10, 25, 40}) {
+    outcomes_.clear();
+    make(200, {8, 64});
+    test::FetchingModel::Counts counts;
+    test::FetchingModel lost(
+        *model_, {.fails = [at](const ForwardBatch&, int pass) { return pass == at; }}, counts);
+    decode_with(*drafter_, {8, 64}, &lost);
+    std::vector<Request> requests = random_requests(33, 8);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      requests[i].options.max_tokens = 60;
+      if (i % 2 == 0) requests[i].options.constraint = std::make_shared<Hesitant>(i, 100000);
+      add(i, requests[i]);
+    }
+    run(20000);
+    EXPECT_EQ(counts.failures, 1);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_EQ(outcomes_[i].ends, 1);
+      if (outcomes_[i].end == JobEnd::kFinished) {
+        ++went_on;
+        continue;
+      }
+      ++ended;
+      EXPECT_EQ(outcomes_[i].end, JobEnd::kFailed);
+      EXPECT_EQ(outcomes_[i].status.message(), test::FetchingModel::kFailure);
+      outcomes_.erase(i);
+      add(i, requests[i]);
+    }
+    run(20000);
+    for (size_t i = 0; i < requests.size(); i += 2) {
+      requests[i].options.constraint = std::make_shared<Ready>();
+    }
+    expect_plain(requests, outcomes_);
+    scheduler_.reset();
+    decoder_.reset();
+  }
+  EXPECT_GT(ended, 10);
+  EXPECT_GT(went_on, 10);
 }
 
 TEST_F(SchedulerTest, AConstraintThatFailsEndsItsReplyAlone) {

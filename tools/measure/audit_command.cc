@@ -15,7 +15,7 @@
 #include "base/errors.h"
 #include "base/interrupt.h"
 #include "base/standard_streams.h"
-#include "engine/device/device_choice.h"
+#include "engine/placement/device_choice.h"
 #include "measure/audit/audit_server.h"
 #include "report/text_file.h"
 #include "tools/flags.h"

@@ -100,8 +100,10 @@ class Stopwatch {
     for (int i = 0; i < 2; ++i) {
       AERIE_RETURN_IF_ERROR(make_batch(rows, context, alike));
       const auto start = steady_now();
-      experts_ = model_.forward(batch_, cache_).experts;
+      const ForwardOutputs outputs = model_.forward(batch_, cache_);
       const double took = seconds_since(start);
+      AERIE_RETURN_IF_ERROR(outputs.status);
+      experts_ = outputs.experts;
       least = i == 0 ? took : std::min(least, took);
     }
     return least;

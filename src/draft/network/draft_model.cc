@@ -47,13 +47,17 @@ class ModelNetwork final : public DraftNetwork {
     return static_cast<int>(tokens.size()) - 1;
   }
   void keep(int place, std::span<const int32_t> tokens) override;
-  void begin() override { readable_ = options_.max_rows; }
+  void begin() override {
+    readable_ = options_.max_rows;
+    status_ = {};
+  }
   int start(int place, std::span<const int32_t> tokens, int run, int depth) override;
   int unread(int place) const override { return states_[static_cast<size_t>(place)].unread; }
   int root_rows(int /*place*/) const override { return kSharedRows; }
   void add_root(int place) override;
   void add_node(int place, const LevelTree& tree, int32_t node) override;
   DraftOutputs run() override;
+  Status status() const override { return status_; }
   void observe(int place, const DraftCommit& commit, std::span<const int32_t> path) override;
   bool in_step(int place, const DraftCommit& commit) const override;
 
@@ -77,6 +81,7 @@ class ModelNetwork final : public DraftNetwork {
   std::span<const int32_t> context_of(State& state, std::span<const int32_t> tokens) const;
   void feed(State& state, int to, bool wants_logits);
   ForwardOutputs pass();
+  void fail(const Status& status);
   std::span<const PrefixKey> keys_of(std::span<const int32_t> context);
   // Whether logits have to be put into the order of the target's ids here.
   bool translates() const { return options_.vocabulary != nullptr && target_ids().empty(); }
@@ -89,11 +94,12 @@ class ModelNetwork final : public DraftNetwork {
   DrafterNeeds needs_;
   std::vector<State> states_;
   int readable_ = 0;  // rows that may still be made up for in this call
+  Status status_;
   // Scratch.
   ForwardBatch batch_;
   std::vector<int32_t> above_;  // what rows of the batch point at
   std::vector<int32_t> entries_;
-  std::vector<float> translated_;
+  std::vector<float> translated_, fetched_;
   std::vector<PrefixKey> keys_;
 };
 
@@ -179,7 +185,7 @@ int ModelNetwork::start(int place, std::span<const int32_t> tokens, int run, int
     if (rows > 0) {
       if (!cache_.reserve(state.cache, rows, rows).ok()) return 0;
       feed(state, from + rows, false);
-      pass();
+      if (!pass().status.ok()) return 0;
     }
     state.unread = length - cache_.committed(state.cache);
     if (state.unread > kSharedRows) return 0;
@@ -214,16 +220,33 @@ ForwardOutputs ModelNetwork::pass() {
   batch_.sequences.clear();
   batch_.rows.clear();
   above_.clear();
+  if (!outputs.status.ok()) fail(outputs.status);
   return outputs;
 }
 
+// What the pass was to write is not there, whatever was committed of it.
+void ModelNetwork::fail(const Status& status) {
+  status_ = status;
+  for (const State& state : states_) {
+    if (state.cache >= 0) cache_.truncate(state.cache, 0);
+  }
+}
+
 DraftOutputs ModelNetwork::run() {
+  const auto wanted =
+      std::ranges::count_if(batch_.rows, [](const BatchRow& row) { return row.wants_logits; });
+  const auto rows = static_cast<size_t>(wanted);
   const ForwardOutputs outputs = pass();
-  if (!translates()) return {outputs.logits, outputs.vocab, {}};
-  const size_t rows = outputs.logits.size() / static_cast<size_t>(outputs.vocab);
-  const auto width = static_cast<size_t>(vocab_);
+  if (!outputs.status.ok()) return {};
+  const std::span<const float> logits = outputs.all_logits(static_cast<int>(rows), fetched_);
+  if (const Status status = outputs.failure(); !status.ok()) {
+    fail(status);
+    return {};
+  }
+  if (!translates()) return {logits, outputs.vocab, {}};
+  const auto width = static_cast<size_t>(vocab_), own = static_cast<size_t>(outputs.vocab);
   for (size_t row = 0; row < rows; ++row) {
-    options_.vocabulary->translate(outputs.logits_of(static_cast<int>(row)),
+    options_.vocabulary->translate(logits.subspan(row * own, own),
                                    std::span(translated_).subspan(row * width, width));
   }
   return {std::span<const float>(translated_).first(rows * width), vocab_, {}};

@@ -78,6 +78,9 @@ class DraftNetwork {
   virtual void add_node(int place, const LevelTree& tree, int32_t node) = 0;
   // Runs the rows that were added since the last run.
   virtual DraftOutputs run() = 0;
+  // Of the passes since begin(), those of start() included: not ok if one has failed. Then its
+  // outputs are of no use, and what the network holds of sequences it reads again.
+  virtual Status status() const { return {}; }
 
   // Of a target pass. `path`: the nodes of the draft, from a child of the root on, whose tokens
   // were committed behind the tokens of start(); the last may not have been run. Empty if there was

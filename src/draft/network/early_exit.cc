@@ -77,7 +77,7 @@ class EarlyExitDrafter final : public Drafter {
     DraftRequest* request;
     int limit;  // tokens to draft
   };
-  static void draw(const Active& active, std::span<const float> logits);
+  static void draw(const Active& active, const ForwardOutputs& outputs, int row);
 
   EarlyExitOptions options_;
   DrafterNeeds needs_;
@@ -100,7 +100,7 @@ Status EarlyExitDrafter::open(const DraftSequence& sequence) {
                       [&] { return std::make_unique<State>(sequence, options_.num_tokens); });
 }
 
-void EarlyExitDrafter::draw(const Active& active, std::span<const float> logits) {
+void EarlyExitDrafter::draw(const Active& active, const ForwardOutputs& outputs, int row) {
   State& state = *active.state;
   TokenTree& tree = *active.request->tree;
   const SamplingContext context{active.request->tokens, state.path, state.behind.get()};
@@ -108,14 +108,14 @@ void EarlyExitDrafter::draw(const Active& active, std::span<const float> logits)
   int32_t token = 0;
   if (state.draws) {
     Distribution& q = state.distributions[state.path.size()];
-    state.sampler.distribution(logits, context, q);
+    state.sampler.distribution(outputs, row, context, q);
     const double uniform =
         noise_uniform(state.sampler.noise(), NoiseStream::kDraft, active.request->tokens.size() - 1,
                       static_cast<uint32_t>(state.path.size()) << 16);
     token = inverse_cdf(q, uniform);
     proposal = &q;
   } else {
-    token = state.sampler.sample(logits, context);
+    token = state.sampler.sample(outputs, row, context);
   }
   state.add(token);
   const double stands =
@@ -145,10 +145,12 @@ Status EarlyExitDrafter::propose(std::span<DraftRequest> requests) {
     }
     const ForwardOutputs outputs =
         active_[0].state->target->run_first_layers(options_.exit_layer, rows_);
+    AERIE_RETURN_IF_ERROR(outputs.status);
     int row = 0;
     for (const Active& active : active_) {
-      if (depth < active.limit) draw(active, outputs.logits_of(row++));
+      if (depth < active.limit) draw(active, outputs, row++);
     }
+    AERIE_RETURN_IF_ERROR(outputs.failure());
   }
   return {};
 }

@@ -85,7 +85,7 @@ class NetworkDrafter final : public Drafter {
   bool activate(DraftRequest& request, Active& active);
   int rows_of(const Active& active) const;
   int logits_of(const Active& active) const;
-  void run_level();
+  Status run_level();
   void rank_all(const DraftOutputs& outputs, std::span<const Active> group);
   void set_row(const DraftOutputs& outputs, int row);
   std::span<const float> target_logits();
@@ -250,8 +250,8 @@ int NetworkDrafter::logits_of(const Active& active) const {
 }
 
 // Runs the frontiers of all drafts and gives their nodes children. Sequences go on in groups whose
-// rows fit a pass.
-void NetworkDrafter::run_level() {
+// rows fit a pass. The error is the network's.
+Status NetworkDrafter::run_level() {
   for (size_t begin = 0; begin < active_.size();) {
     size_t end = begin;
     int rows = 0, logits = 0;
@@ -274,6 +274,7 @@ void NetworkDrafter::run_level() {
     }
     if (rows > 0) {
       const DraftOutputs outputs = network_->run();
+      AERIE_RETURN_IF_ERROR(network_->status());
       rank_all(outputs, std::span(active_).subspan(begin, end - begin));
       int row = 0;
       for (size_t i = begin; i < end; ++i) {
@@ -298,6 +299,7 @@ void NetworkDrafter::run_level() {
       active.draft->tree.advance();
     }
   }
+  return {};
 }
 
 // The best tokens of all rows, if any draft goes by logits alone.
@@ -509,9 +511,16 @@ Status NetworkDrafter::propose(std::span<DraftRequest> requests) {
     if (activate(request, active)) active_.push_back(active);
   }
   const auto goes_on = [](const Active& active) { return !active.draft->tree.frontier().empty(); };
-  while (std::ranges::any_of(active_, goes_on)) run_level();
-  for (const Active& active : active_) finish(active);
-  return {};
+  Status status = network_->status();
+  while (status.ok() && std::ranges::any_of(active_, goes_on)) status = run_level();
+  for (const Active& active : active_) {
+    if (status.ok()) {
+      finish(active);
+    } else {
+      active.draft->length = 0;  // there is no draft
+    }
+  }
+  return status;
 }
 
 // Walks down the draft along what was committed, whoever proposed it: what was offered there is

@@ -63,7 +63,8 @@ class TextDraftModel final : public Drafter {
   Status read(TextState& state, std::span<const int32_t> tokens) const;
   bool prepare(const Active& active);
   void feed(TextState& state, int rows, bool wants_logits);
-  void say(std::span<const Active> group);
+  Status say(std::span<const Active> group);
+  Status speak(std::span<DraftRequest> requests);
   Status translate(const Active& active);
   Expected<size_t> cut(std::string_view lead, std::string_view said);
 
@@ -154,7 +155,7 @@ void TextDraftModel::feed(TextState& state, int rows, bool wants_logits) {
 }
 
 // One more token of each that is not done. At most max_logits of them.
-void TextDraftModel::say(std::span<const Active> group) {
+Status TextDraftModel::say(std::span<const Active> group) {
   std::vector<TextState*> speaking;
   batch_.clear();
   for (const Active& active : group) {
@@ -163,14 +164,16 @@ void TextDraftModel::say(std::span<const Active> group) {
     feed(state, 1, true);
     speaking.push_back(&state);
   }
-  if (speaking.empty()) return;
+  if (speaking.empty()) return {};
   const ForwardOutputs outputs = model_->forward(batch_, cache_);
+  AERIE_RETURN_IF_ERROR(outputs.status);
   for (size_t i = 0; i < speaking.size(); ++i) {
-    const int32_t id = find_best(outputs.logits_of(static_cast<int>(i))).id;
+    const int32_t id = find_best(outputs, static_cast<int>(i)).id;
     TextState& state = *speaking[i];
     state.ended = id < 0 || id >= draft_.vocab_size() || draft_.is_control(id) || draft_.is_end(id);
     if (!state.ended) state.said.push_back(id);
   }
+  return outputs.failure();
 }
 
 // Cuts lead + said into the target's tokens, in cut_. Where the first of them begins that lies in
@@ -221,6 +224,18 @@ Status TextDraftModel::translate(const Active& active) {
 
 Status TextDraftModel::propose(std::span<DraftRequest> requests) {
   AERIE_RETURN_IF_ERROR(states_.check(std::span<const DraftRequest>(requests)));
+  Status status = speak(requests);
+  if (status.ok()) return status;
+  // What a pass was to write is not there.
+  for (const DraftRequest& request : requests) {
+    TextState& state = states_.use(request);
+    state.fed.clear();
+    state.proposed.clear();
+  }
+  return status;
+}
+
+Status TextDraftModel::speak(std::span<DraftRequest> requests) {
   active_.clear();
   const int steps = options_.num_steps > 0 ? options_.num_steps : options_.num_tokens;
   int most = 0, readable = options_.max_rows;
@@ -238,7 +253,7 @@ Status TextDraftModel::propose(std::span<DraftRequest> requests) {
     if (rows > 0) {
       batch_.clear();
       feed(state, rows, false);
-      model_->forward(batch_, cache_);
+      AERIE_RETURN_IF_ERROR(model_->forward(batch_, cache_).status);
       readable -= rows;
     }
     // The target and its other sequences wait meanwhile, so that it goes on in the next call.
@@ -250,7 +265,8 @@ Status TextDraftModel::propose(std::span<DraftRequest> requests) {
   const auto group = static_cast<size_t>(std::min(options_.max_logits, options_.max_rows));
   for (int step = 0; step < most; ++step) {
     for (size_t begin = 0; begin < active_.size(); begin += group) {
-      say(std::span(active_).subspan(begin, std::min(group, active_.size() - begin)));
+      AERIE_RETURN_IF_ERROR(
+          say(std::span(active_).subspan(begin, std::min(group, active_.size() - begin))));
     }
   }
   for (const Active& active : active_) AERIE_RETURN_IF_ERROR(translate(active));

@@ -32,7 +32,7 @@ enum class MatrixKind : uint8_t {
 
 inline constexpr int kPanel = 16;      // outputs side by side
 inline constexpr int kStep = 64;       // of k: k is a multiple of it, padded with zeros
-inline constexpr int kSegments = 8;    // of k
+inline constexpr int kSegments = 16;   // of k
 inline constexpr int kPage = 64;       // positions of a page of the cache
 inline constexpr int kChunk = 256;     // positions of attention's unit of work
 inline constexpr int kFewRows = 64;    // the most rows of products that take weights once

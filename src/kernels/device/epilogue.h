@@ -53,9 +53,9 @@ SIMT_DEV PanelPlace panel_place(const ProductArgs& a, int index) {
   return {part, index};
 }
 
-// The first step of a segment: whole ones, or of 256 where scales are.
-SIMT_DEV int segment_begin(int steps, int unit, int segment) {
-  return steps / unit * segment / kSegments * unit;
+// The first step of a segment.
+SIMT_DEV int segment_begin(int steps, int segment) {
+  return steps * segment / kSegments;
 }
 
 // 1 / sqrt(mean(x^2) + eps) of a row, to all lanes of the warp.

@@ -53,14 +53,8 @@ constexpr int kManyBlocks = 264;
 // More panels to a block read the activations less often.
 template <MatrixKind kKind, int kTiles>
 cudaError_t launch_fewest(const ProductArgs& args, cudaStream_t stream) {
-  constexpr bool kSmall = Unpack<kKind>::kWhole == 1;  // of others the loads fill the registers
-  if constexpr (kSmall) {
-    if (args.panels / 4 >= kManyBlocks) return launch_few<kKind, 4, kTiles>(args, stream);
-  }
-  if constexpr (kKind != MatrixKind::kBf16) {
-    if (args.panels / 2 < kManyBlocks && !args.paired) {
-      return launch_few<kKind, 1, kTiles>(args, stream);
-    }
+  if (args.panels < 2 * kManyBlocks && !args.paired) {
+    return launch_few<kKind, 1, kTiles>(args, stream);
   }
   return launch_few<kKind, 2, kTiles>(args, stream);
 }

@@ -1,11 +1,11 @@
 // Products of few rows: what takes the time is to stream the weights. A block has kPanels panels of
-// outputs, each of its warps one of kSegments of k, whose weights it loads kDepth steps ahead; the
-// warps' sums are added up in the order of k. Activations of up to 16 rows are loaded alike, those
-// of more come by asynchronous copies into memory that is the warp's own.
+// outputs, each of its warps one of kSegments of k, whose sums are added up in the order of k.
+// Weights come by asynchronous copies, kDepth steps ahead, into memory that is the warp's own: they
+// do not wait for the kernel before this one, nor for each other. Activations, which are many
+// warps' and near, are loaded as they are used; there are enough warps to go on with meanwhile.
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/device/epilogue.h"
 #include "kernels/device/unpack.h"
@@ -17,28 +17,18 @@ inline constexpr int kProductThreads = kSegments * 32;
 template <MatrixKind kKind, int kPanels, int kTiles>
 struct ProductShape {
   using U = Unpack<kKind>;
-  static constexpr bool kCopies = kTiles > 2;
   static constexpr int kRows = kTiles * 8;
   static constexpr int kOutputs = kPanels * kPanel;
-  static constexpr int kRowBytes = kRows * kStep * 2;
-  // Weights on their way, 16 bytes of each lane each, and steps that these are.
-  static constexpr int kLoads = kTiles == 8 ? 4 : 8;
-  static constexpr int kMostDepth = kLoads / (kPanels * U::kWhole);
-  static constexpr int kLeastDepth = kCopies && U::kWhole < 8 ? 2 : 1;
-  static constexpr int kDepth = kMostDepth < kLeastDepth ? kLeastDepth : kMostDepth;
-  // Of activations, which are nearer; whole times this is the other, but for copies, which cost no
-  // registers.
-  static constexpr int kRowDepth = kCopies ? 3 : kTiles == 1 && kDepth > 1 ? 2 : 1;
-  static constexpr int kUnit = U::kSuperBytes > 0 ? 4 : 1;
-  static constexpr int kBlocks = kTiles <= 2 ? 2 : 1;
+  static constexpr int kStageBytes = kPanels * (U::kCodeBytes + U::kScaleBytes);
+  // Two blocks share a processor where their registers and memory allow it.
+  static constexpr int kHalf = 100 * 1024 / (kSegments * kStageBytes);
+  static constexpr int kBlocks = kHalf >= 2 && kTiles <= 2 && kPanels <= 2 ? 2 : 1;
+  static constexpr int kMostDepth = kBlocks == 2 ? kHalf : 200 * 1024 / (kSegments * kStageBytes);
+  static constexpr int kDepth = kMostDepth > 6 ? 6 : kMostDepth < 1 ? 1 : kMostDepth;
 
-  struct Copied {
-    unsigned char stages[kSegments][kRowDepth][kRowBytes];
-  };
-  struct Nothing {};
   struct Shared {
     union {
-      std::conditional_t<kCopies, Copied, Nothing> copied;
+      unsigned char stages[kSegments][kDepth][kStageBytes];
       float sums[kSegments][kRows][kOutputs];
     };
     float inverse[kRows];
@@ -58,8 +48,11 @@ class ProductWarp {
         shared_(shared),
         warp_(static_cast<int>(threadIdx.x) / 32),
         lane_(static_cast<int>(threadIdx.x) % 32),
-        begin_(segment_begin(args.steps, S::kUnit, warp_)),
-        end_(segment_begin(args.steps, S::kUnit, warp_ + 1)) {
+        begin_(segment_begin(args.steps, warp_)),
+        end_(segment_begin(args.steps, warp_ + 1)),
+        row_(args.x + static_cast<int64_t>(lane_ / 4) * args.x_stride + begin_ * kStep +
+             lane_ % 4 * (U::kGroupsOf16 ? 4 : 8)),
+        eight_rows_(static_cast<int64_t>(8) * args.x_stride) {
     SIMT_UNROLL
     for (int p = 0; p < kPanels; ++p) {
       int index = static_cast<int>(blockIdx.x) * kPanels + p;
@@ -67,8 +60,13 @@ class ProductWarp {
       const PanelPlace place = panel_place(args, index);
       const ProductArgs::Part& part = args.parts[place.part];
       const int64_t first = static_cast<int64_t>(place.index) * args.steps;
-      codes_[p] = part.codes + first * U::kCodeBytes;
-      if constexpr (U::kScaleBytes > 0) scales_[p] = part.scales + first * U::kScaleBytes;
+      codes_[p] = part.codes + (first + begin_) * U::kCodeBytes + lane_ * 16;
+      // A lane has 16 bytes of one panel's scales.
+      if constexpr (U::kScaleBytes > 0) {
+        if (lane_ / 4 == p) {
+          scales_ = part.scales + (first + begin_) * U::kScaleBytes + lane_ % 4 * 16;
+        }
+      }
       if constexpr (U::kSuperBytes > 0) supers_[p] = part.supers + first / 4 * U::kSuperBytes;
     }
   }
@@ -83,120 +81,114 @@ class ProductWarp {
         for (int j = 0; j < 4; ++j) sums[p][i][j] = 0.0f;
       }
     }
-    // Weights are there before the kernel that makes the activations is done.
+    left_ = end_ - begin_;
     SIMT_UNROLL
-    for (int i = 0; i < S::kDepth; ++i) load_weights(begin_ + i, i);
+    for (int i = 0; i < S::kDepth; ++i) copy(i);
     simt::wait_for_previous();
     rows_ = *args_.rows;
-    SIMT_UNROLL
-    for (int i = 0; i < S::kRowDepth; ++i) load_rows(begin_ + i, i);
     find_norms();
-    for (int step = begin_; step < end_; step += S::kDepth) {
-      SIMT_UNROLL
-      for (int i = 0; i < S::kDepth; ++i) {
-        if (step + i < end_) {
-          add(step + i, i, sums);
-          load_weights(step + i + S::kDepth, i);
-          load_rows(step + i + S::kRowDepth, i % S::kRowDepth);
-        }
+    int slot = 0;
+    for (int step = begin_; step < end_; ++step) {
+      if constexpr (U::kSuperBytes > 0) {
+        if (step % 4 == 0 || step == begin_) load_supers(step);
       }
+      simt::copy_wait<S::kDepth - 1>();
+      __syncwarp();
+      add(shared_.stages[warp_][slot], sums);
+      __syncwarp();
+      copy(slot);
+      slot = slot + 1 == S::kDepth ? 0 : slot + 1;
     }
-    if constexpr (S::kCopies) simt::copy_wait<0>();
+    simt::copy_wait<0>();
   }
 
   SIMT_DEV int rows() const { return rows_; }
 
  private:
-  SIMT_DEV void add(int step, int slot, Sums& sums) {
-    if constexpr (S::kCopies) {
-      simt::copy_wait<S::kRowDepth - 1>();
-      __syncwarp();
-    }
-    SIMT_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      Inputs<kTiles> inputs;
-      SIMT_UNROLL
-      for (int i = 0; i < kTiles; ++i) {
-        if constexpr (S::kCopies) {
-          read_row<U::kGroupsOf16>(stage(step), i * 8 + lane_ / 4, half, lane_ % 4, inputs.b[i]);
-        } else {
-          SIMT_UNROLL
-          for (int j = 0; j < 4; ++j)
-            inputs.b[i][j] = part_of(ahead_[slot % S::kRowDepth][i][half], j);
-        }
-      }
-      if constexpr (Panel<kKind, kTiles>::kHasMinima) inputs.add_up();
-      SIMT_UNROLL
-      for (int p = 0; p < kPanels; ++p) {
-        Panel<kKind, kTiles>::add(codes_ahead_[slot][p], half, inputs, sums[p]);
-      }
-    }
-    if constexpr (S::kCopies) __syncwarp();
-  }
-
-  SIMT_DEV unsigned char* stage(int step) const {
-    return shared_.copied.stages[warp_][(step - begin_) % S::kRowDepth];
-  }
-
-  SIMT_DEV void load_weights(int step, int slot) {
-    if (step >= end_) return;
+  SIMT_DEV void add(const unsigned char* stage, Sums& sums) {
     SIMT_UNROLL
     for (int p = 0; p < kPanels; ++p) {
-      const unsigned char* scales = nullptr;
-      const unsigned char* super = nullptr;
-      if constexpr (U::kScaleBytes > 0) {
-        scales = scales_[p] + static_cast<int64_t>(step) * U::kScaleBytes;
-      }
-      if constexpr (U::kSuperBytes > 0) {
-        super = supers_[p] + static_cast<int64_t>(step / 4) * U::kSuperBytes;
-      }
-      Reader<kKind>::load(codes_[p] + static_cast<int64_t>(step) * U::kCodeBytes, scales, super,
-                          lane_, codes_ahead_[slot][p]);
+      Reader<kKind>::read(stage + p * U::kCodeBytes,
+                          stage + kPanels * U::kCodeBytes + p * U::kScaleBytes, lane_,
+                          codes_read_[p]);
     }
-  }
-
-  SIMT_DEV void load_rows(int step, int slot) {
-    if constexpr (S::kCopies) {
-      copy_rows(step);
+    if constexpr (kTiles == 1) {
+      Inputs<kTiles> inputs[2];
+      load_rows(0, inputs[0]);
+      load_rows(1, inputs[1]);
+      multiply(0, inputs[0], sums);
+      multiply(1, inputs[1], sums);
     } else {
-      if (step >= end_) return;
       SIMT_UNROLL
-      for (int i = 0; i < kTiles; ++i) {
-        const int row = i * 8 + lane_ / 4;
-        SIMT_UNROLL
-        for (int half = 0; half < 2; ++half) {
-          ahead_[slot][i][half] = {0, 0, 0, 0};
-          if (row < rows_) ahead_[slot][i][half] = row_piece(row, step, half);
-        }
+      for (int half = 0; half < 2; ++half) {
+        Inputs<kTiles> inputs;
+        load_rows(half, inputs);
+        multiply(half, inputs, sums);
       }
+    }
+    row_ += kStep;
+  }
+
+  SIMT_DEV void load_rows(int half, Inputs<kTiles>& inputs) const {
+    SIMT_UNROLL
+    for (int i = 0; i < kTiles; ++i) load_row(i, half, inputs.b[i]);
+  }
+
+  SIMT_DEV void multiply(int half, Inputs<kTiles>& inputs, Sums& sums) {
+    if constexpr (Panel<kKind, kTiles>::kHasMinima) inputs.add_up();
+    SIMT_UNROLL
+    for (int p = 0; p < kPanels; ++p) {
+      Panel<kKind, kTiles>::add(codes_read_[p], half, inputs, sums[p]);
     }
   }
 
-  SIMT_DEV uint4 row_piece(int row, int step, int half) const {
-    const uint16_t* x =
-        args_.x + static_cast<int64_t>(row) * args_.x_stride + step * kStep + half * 32;
-    const int t = lane_ % 4;
+  // Of a tile's row of the lane; zeros where there is none.
+  SIMT_DEV void load_row(int tile, int half, uint32_t (&b)[4]) const {
+    SIMT_UNROLL
+    for (int j = 0; j < 4; ++j) b[j] = 0;
+    if (tile * 8 + lane_ / 4 >= rows_) return;
+    const uint16_t* x = row_ + tile * eight_rows_ + half * 32;
     if constexpr (U::kGroupsOf16) {
-      const uint2 first = *reinterpret_cast<const uint2*>(x + t * 4);
-      const uint2 second = *reinterpret_cast<const uint2*>(x + 16 + t * 4);
-      return {first.x, first.y, second.x, second.y};
+      const uint2 first = *reinterpret_cast<const uint2*>(x);
+      const uint2 second = *reinterpret_cast<const uint2*>(x + 16);
+      b[0] = first.x, b[1] = first.y, b[2] = second.x, b[3] = second.y;
     } else {
-      return *reinterpret_cast<const uint4*>(x + t * 8);
+      const uint4 v = *reinterpret_cast<const uint4*>(x);
+      b[0] = v.x, b[1] = v.y, b[2] = v.z, b[3] = v.w;
     }
   }
 
-  SIMT_DEV void copy_rows(int step) {
-    if (step < end_) {
+  // The next step that has not been copied.
+  SIMT_DEV void copy(int slot) {
+    if (left_ > 0) {
+      --left_;
+      unsigned char* stage = shared_.stages[warp_][slot] + lane_ * 16;
       SIMT_UNROLL
-      for (int i = 0; i < kTiles * 2; ++i) {
-        const int row = i * 4 + lane_ / 8, piece = lane_ % 8;
-        if (row >= rows_) continue;
-        simt::copy_async16(
-            stage(step) + piece_at(row, piece),
-            args_.x + static_cast<int64_t>(row) * args_.x_stride + step * kStep + piece * 8);
+      for (int p = 0; p < kPanels; ++p) {
+        SIMT_UNROLL
+        for (int at = 0; at < U::kCodeBytes; at += 512) {
+          if (at + 512 <= U::kCodeBytes || lane_ < 16) {
+            simt::copy_async16(stage + p * U::kCodeBytes + at, codes_[p] + at);
+          }
+        }
+        codes_[p] += U::kCodeBytes;
+      }
+      if constexpr (U::kScaleBytes > 0) {
+        if (lane_ < kPanels * 4) {
+          simt::copy_async16(stage + kPanels * U::kCodeBytes, scales_);
+        }
+        scales_ += U::kScaleBytes;
       }
     }
     simt::copy_commit();
+  }
+
+  SIMT_DEV void load_supers(int step) {
+    SIMT_UNROLL
+    for (int p = 0; p < kPanels; ++p) {
+      Reader<kKind>::load_super(supers_[p] + static_cast<int64_t>(step / 4) * U::kSuperBytes, lane_,
+                                codes_read_[p]);
+    }
   }
 
   SIMT_DEV void find_norms() {
@@ -210,12 +202,13 @@ class ProductWarp {
   const ProductArgs& args_;
   Shared& shared_;
   int warp_, lane_, begin_, end_;
-  int rows_ = 0;
+  int rows_ = 0, left_ = 0;
+  const uint16_t* row_;  // the lane's, of the first tile and the step
+  int64_t eight_rows_;   // elements
   const unsigned char* codes_[kPanels];
-  const unsigned char* scales_[kPanels];
+  const unsigned char* scales_ = nullptr;
   const unsigned char* supers_[kPanels];
-  Codes<U> codes_ahead_[S::kDepth][kPanels];
-  uint4 ahead_[S::kRowDepth][kTiles][2];
+  Codes<U> codes_read_[kPanels] = {};
 };
 
 // The segments' sums of an output, one after the other.

@@ -226,6 +226,8 @@ struct BestShared {
   int32_t ids[kRowThreads / 32];
 };
 
+inline constexpr float kLargest = 3.402823466e38f;  // infinity counts as that
+
 struct Candidate {
   float value;
   int32_t id;
@@ -265,7 +267,7 @@ __global__ void __launch_bounds__(kRowThreads) best_kernel(const __grid_constant
   Candidate best = {-infinity(), 0x7fffffff};
   for (int n = part * kRowThreads + static_cast<int>(threadIdx.x); n < a.n;
        n += kBestParts * kRowThreads) {
-    best = better(best, {x[n], n});
+    best = better(best, {x[n] > kLargest ? kLargest : x[n], n});
   }
   best = best_of_block(shared, best);
   if (threadIdx.x == 0) {

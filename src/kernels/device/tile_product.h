@@ -23,7 +23,6 @@ struct TileShape {
   static constexpr int kStageBytes = kCodes + kScales + kManyRows * kRowBytes;
   static constexpr int kMostDepth = 200 * 1024 / kStageBytes;
   static constexpr int kDepth = kMostDepth > 4 ? 4 : kMostDepth;
-  static constexpr int kUnit = U::kSuperBytes > 0 ? 4 : 1;
   // 16 bytes of codes that a thread copies at a time.
   static constexpr int kCodeCopies = (kCodes / 16 + kTileThreads - 1) / kTileThreads;
 
@@ -75,12 +74,12 @@ class TileBlock {
     find_norms();
     Sums sums;
     clear(sums);
-    int segment_end = segment_begin(args_.steps, S::kUnit, 1), segment = 0;
+    int segment_end = segment_begin(args_.steps, 1), segment = 0;
     for (int step = 0; step < args_.steps; ++step) {
       while (step == segment_end) {
         add_segment(total, sums);
         ++segment;
-        segment_end = segment_begin(args_.steps, S::kUnit, segment + 1);
+        segment_end = segment_begin(args_.steps, segment + 1);
       }
       if constexpr (U::kSuperBytes > 0) {
         if (step % 4 == 0) load_supers(step);
@@ -275,7 +274,7 @@ class TileBlock {
   const unsigned char* codes_[S::kCodeCopies];
   const unsigned char* scales_ = nullptr;
   const unsigned char* supers_[S::kPanels];
-  Codes<U> codes_read_[S::kPanels];
+  Codes<U> codes_read_[S::kPanels] = {};
 };
 
 template <MatrixKind kKind>

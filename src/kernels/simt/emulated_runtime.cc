@@ -124,12 +124,13 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
 
 cudaError_t cudaFree(void* memory) {
   if (memory == nullptr) return cudaSuccess;
-  return call_device([&](Device& d) {
-    if (is_capturing(d)) return cudaErrorStreamCaptureUnsupported;
-    const cudaError_t error = run_all_streams(d);
-    if (error != cudaSuccess) return error;
-    return d.memory.free(memory) ? cudaSuccess : cudaErrorInvalidValue;
-  });
+  Device& d = the_device();
+  const std::lock_guard lock(d.mutex);
+  if (is_capturing(d)) return simt::noted(cudaErrorStreamCaptureUnsupported);
+  // A lost device fails, but has its memory back when it is there again.
+  const cudaError_t error = d.lost ? cudaErrorLaunchFailure : run_all_streams(d);
+  const bool freed = d.memory.free(memory);
+  return simt::noted(error == cudaSuccess && !freed ? cudaErrorInvalidValue : error);
 }
 
 cudaError_t cudaMallocHost(void** memory, size_t bytes) {

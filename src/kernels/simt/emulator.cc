@@ -102,7 +102,7 @@ struct Machine {
   size_t arena_bytes = 0;  // of the last one
   size_t block = 0;        // of `blocks`, the one that runs
   Here place;
-  unsigned threads = 0, at_barrier = 0, barriers = 0, waiting = 0, done = 0;
+  unsigned threads = 0, at_barrier = 0, barriers = 0, waiting = 0, waited = 0, done = 0;
   bool early = false;
   bool last_arrived = false;
   char begin_tag, end_tag, previous_tag, barrier_tags[2];
@@ -235,7 +235,7 @@ void start_block(Machine& m) {
                    index / shape.grid.x / shape.grid.y};
   m.place.shared = arena;
   m.place.shared_bytes = shape.shared_bytes;
-  m.at_barrier = m.waiting = m.done = 0;
+  m.at_barrier = m.waiting = m.waited = m.done = 0;
   for (unsigned w = 0; w < m.threads / kLanes; ++w) m.warps[w].arrived = 0;
   for (unsigned i = 0; i < m.threads; ++i) {
     Fiber& f = m.fibers[i];
@@ -261,6 +261,9 @@ bool play_block(Machine& m) {
   if (next != nullptr) switch_fiber(m.caller, *next);
   const bool ended = m.done == m.threads;
   if (!ended && m.waiting == 0) fail("threads wait for one another for ever");
+  if (ended && m.launch->shape.dependent && m.waited == 0) {
+    fail("a block of a dependent launch returns without wait_for_previous");
+  }
   return ended;
 }
 
@@ -430,6 +433,7 @@ bool arrive_last(unsigned* counter, unsigned count) {
 
 void wait_for_previous() {
   Machine& m = *machine;
+  ++m.waited;
   if (!m.early) return;
   ++m.waiting;
   stop(State::kPrevious);

@@ -11,21 +11,25 @@
 //   simt::shared<T>()              the block's dynamic shared memory
 //   simt::Array<T, N>              T[N]; the emulator checks indices
 //   simt::load4/8/16, load16_cached  reads of what nothing writes while the kernel runs
-//   simt::copy_async16, copy_commit, copy_wait<n>  from device into shared memory, in the
-//   background;
-//                                  other threads need a __syncthreads() after the wait
+//   simt::copy_async16, copy_commit, copy_wait<n>
+//                                  from device into shared memory, in the background; other
+//                                  threads need a __syncthreads() after the wait
 //   simt::mma_bf16, mma_f16        the tensor cores' 16 x 8 x 16 product of a warp
 //   simt::and_or                   (word & mask) | bits
 //   simt::shuffle, shuffle_xor     exchange within a warp; orders no memory
 //   simt::arrive_last, atomic_add  between blocks
-//   simt::release_dependents, wait_for_previous  overlap of launches in order (`dependent` in
-//   Shape) simt::fma, divide, square_root, reciprocal, exp, tanh, erf, ...  the same bits on both
+//   simt::release_dependents, wait_for_previous
+//                                  overlap of launches in order (`dependent` in Shape)
+//   simt::fma, divide, square_root, reciprocal, exp, tanh, erf, ...
+//                                  the same bits on both
 //   simt::launch(kernel, shape, stream, arguments...)
 //
 // All of it is compiled without contraction (-ffp-contract=off, -fmad=false): what is to be fused
-// is spelt fma. Warps are whole: a block has a multiple of 32 threads (in x alone), and all lanes
-// of a warp take part in its collectives. Blocks do not wait for one another within a launch; the
-// last one to arrive goes on (arrive_last).
+// is spelt fma. Warps are whole: a block has a multiple of 32 threads, and all lanes of a warp take
+// part in its collectives. Blocks do not wait for one another within a launch; the last one to
+// arrive goes on (arrive_last). A launch that is `dependent` may begin while the one ahead of it
+// runs: until wait_for_previous() it touches nothing that launches write, and every block of it
+// calls that, lest the launch after it overtakes two.
 #pragma once
 
 #ifdef __CUDACC__

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/processor.h"
-#include "engine/memory.h"
+#include "engine/placement/memory.h"
 #include "kernels/device/open_device.h"
 
 namespace aerie::measure {

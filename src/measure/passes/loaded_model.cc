@@ -51,7 +51,7 @@ Status LoadedModel::fill(int context) {
   for (filled_ = 0; filled_ < context;) {
     const int rows = std::min(kPrefillChunk, context - filled_);
     AERIE_RETURN_IF_ERROR(make_batch(rows, false));
-    model().forward(batch_, cache());
+    AERIE_RETURN_IF_ERROR(model().forward(batch_, cache()).status);
     cache().commit_first(sequence_, rows);
     filled_ += rows;
   }
@@ -71,6 +71,7 @@ Expected<double> LoadedModel::pass(int context, int rows) {
   const auto start = std::chrono::steady_clock::now();
   const ForwardOutputs outputs = model().forward(batch_, cache());
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  AERIE_RETURN_IF_ERROR(outputs.status);
   experts_ = outputs.experts;
   // The pages are still the sequence's. That the pass wrote over some positions does not matter:
   // these are keys and values as good as the ones before.

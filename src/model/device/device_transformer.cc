@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <tuple>
+#include <optional>
 #include <vector>
 
 #include "base/errors.h"
+#include "base/log.h"
 #include "model/device/device_buffers.h"
 #include "model/device/device_planes.h"
 #include "model/device/device_runner.h"
@@ -16,21 +16,66 @@
 namespace aerie {
 namespace {
 
+// Brings rows of logits over when they are asked for, and keeps those that it has.
+class DeviceLogits final : public LogitSource {
+ public:
+  explicit DeviceLogits(device::Device& device) : device_(device) {}
+
+  Status allocate(int rows, int width) {
+    width_ = static_cast<size_t>(width);
+    AERIE_ASSIGN_OR_RETURN(
+        host_, DeviceMemory::allocate(device_, static_cast<size_t>(rows) * width_ * sizeof(float),
+                                      "logits", DeviceMemory::Of::kHost));
+    fetched_.resize(static_cast<size_t>(rows));
+    return {};
+  }
+  // Of a new pass, whose logits lie there.
+  void start(const float* logits) {
+    logits_ = logits;
+    fetched_.assign(fetched_.size(), false);
+    status_ = {};
+  }
+
+  std::span<const float> fetch(int i) override {
+    const auto at = static_cast<size_t>(i) * width_;
+    float* to = host_.as<float>() + at;
+    if (!fetched_[static_cast<size_t>(i)]) {
+      device_.copy_out(to, logits_ + at, width_ * sizeof(float));
+      if (!device_.wait()) status_ = internal_error("{}", device_.error());
+      fetched_[static_cast<size_t>(i)] = true;
+    }
+    return {to, width_};
+  }
+  Status status() const override { return status_; }
+
+ private:
+  device::Device& device_;
+  size_t width_ = 0;
+  DeviceMemory host_;
+  const float* logits_ = nullptr;
+  std::vector<bool> fetched_;
+  Status status_;
+};
+
 class DeviceTransformer final : public Model {
  public:
-  DeviceTransformer(Blueprint blueprint, DeviceWeights weights, DeviceRunner runner,
-                    const ModelOptions& options, device::Device& device)
-      : blueprint_(std::move(blueprint)),
+  DeviceTransformer(const ModelFile& file, Blueprint blueprint, DeviceWeights weights,
+                    DeviceRunner runner, const ModelOptions& options, device::Device& device)
+      : file_(file),
+        blueprint_(std::move(blueprint)),
         weights_(std::move(weights)),
         runner_(std::move(runner)),
         options_(options),
         device_(device),
         planes_(device),
-        graphs_(device) {}
+        graphs_(device),
+        logits_(device) {}
 
   Status allocate();
 
   const ModelConfig& config() const override { return blueprint_.config; }
+  // On the processor, where draft heads run: loaded when the first one asks.
+  ModelParts parts() const override;
   int64_t weight_bytes() const override { return weights_.pool.bytes(); }
   ForwardOutputs forward(const ForwardBatch& batch, KvCache& cache) override;
   KvCache::Planes cache_planes() const override { return KvCache::Planes::kElsewhere; }
@@ -45,14 +90,18 @@ class DeviceTransformer final : public Model {
   PassShape shape_of(const ForwardBatch& batch, const PassSizes& sizes) const;
   void bring_back(const ForwardBatch& batch, const PassSizes& sizes, ForwardOutputs& out);
 
+  const ModelFile& file_;
   Blueprint blueprint_;
   DeviceWeights weights_;
+  mutable std::optional<TransformerWeights> ends_;
   DeviceRunner runner_;
   ModelOptions options_;
   device::Device& device_;
   DevicePlanes planes_;
   PassGraphs graphs_;
-  DeviceMemory logits_, states_, taps_;  // of the host
+  DeviceLogits logits_;
+  DeviceMemory states_, taps_, best_parts_;  // of the host
+  std::vector<BestToken> best_;
 };
 
 Status DeviceTransformer::allocate() {
@@ -64,11 +113,24 @@ Status DeviceTransformer::allocate() {
     return {};
   };
   const auto wanted = static_cast<size_t>(options_.max_logits);
-  AERIE_RETURN_IF_ERROR(
-      host(logits_, wanted * static_cast<size_t>(sizes.logit_width) * sizeof(float)));
+  AERIE_RETURN_IF_ERROR(logits_.allocate(options_.max_logits, sizes.logit_width));
+  AERIE_RETURN_IF_ERROR(host(best_parts_, 2 * wanted * sizeof(float)));
+  best_.reserve(wanted);
   AERIE_RETURN_IF_ERROR(host(states_, wanted * hidden));
   return host(taps_, static_cast<size_t>(options_.max_rows) *
                          static_cast<size_t>(options_.max_taps) * hidden);
+}
+
+ModelParts DeviceTransformer::parts() const {
+  if (!ends_) {
+    auto loaded = TransformerWeights::load_ends(file_, blueprint_, options_);
+    if (!loaded.ok()) {
+      log(LogLevel::kError, loaded.status().with_context(file_.name()).message());
+      return {};
+    }
+    ends_ = std::move(loaded).value();
+  }
+  return {&blueprint_, &*ends_};
 }
 
 void DeviceTransformer::embed(const ForwardBatch& batch) {
@@ -99,21 +161,33 @@ PassShape DeviceTransformer::shape_of(const ForwardBatch& batch, const PassSizes
   return shape;
 }
 
+// Waits for the pass.
 void DeviceTransformer::bring_back(const ForwardBatch& batch, const PassSizes& sizes,
                                    ForwardOutputs& out) {
   const auto hidden = static_cast<size_t>(config().hidden);
-  const auto width = static_cast<size_t>(runner_.sizes().logit_width);
-  const size_t logits = static_cast<size_t>(sizes.wanted) * width;
+  const auto wanted = static_cast<size_t>(sizes.wanted);
   const size_t states = static_cast<size_t>(sizes.stated) * hidden;
   const size_t taps = static_cast<size_t>(sizes.tapped) * batch.tap_layers.size() * hidden;
   const DeviceBuffers& buffers = runner_.buffers();
-  device_.copy_out(logits_.as<void>(), buffers.logits.as<void>(), logits * sizeof(float));
+  auto* values = best_parts_.as<float>();
+  auto* ids = best_parts_.as<int32_t>() + wanted;
+  device_.copy_out(values, buffers.best.as<float>(), wanted * sizeof(float));
+  device_.copy_out(ids, buffers.best.as<int32_t>() + runner_.sizes().wanted,
+                   wanted * sizeof(int32_t));
   device_.copy_out(states_.as<void>(), buffers.states.as<void>(), states * sizeof(float));
   device_.copy_out(taps_.as<void>(), buffers.taps.as<void>(), taps * sizeof(float));
-  out.vocab = static_cast<int>(width);
+  if (!device_.wait()) {
+    out.status = internal_error("{}", device_.error());
+    return;
+  }
+  best_.clear();
+  for (size_t i = 0; i < wanted; ++i) best_.push_back({ids[i], values[i]});
+  logits_.start(buffers.logits.as<float>());
+  out.vocab = runner_.sizes().logit_width;
   out.state_width = static_cast<int>(hidden);
   out.tap_width = static_cast<int>(batch.tap_layers.size() * hidden);
-  out.logits = {logits_.as<float>(), logits};
+  out.source = &logits_;
+  out.best = best_;
   out.states = {states_.as<float>(), states};
   out.taps = {taps_.as<float>(), taps};
 }
@@ -138,7 +212,6 @@ ForwardOutputs DeviceTransformer::forward(const ForwardBatch& batch, KvCache& ca
     runner_.run(weights_, shape, planes.planes);
   }
   bring_back(batch, sizes, out);
-  if (!device_.wait()) out.status = internal_error("{}", device_.error());
   return out;
 }
 
@@ -151,7 +224,7 @@ Expected<std::unique_ptr<Model>> load_device_transformer(const ModelFile& file, 
   AERIE_ASSIGN_OR_RETURN(DeviceWeights weights,
                          DeviceWeights::load(file, blueprint, options, device));
   AERIE_ASSIGN_OR_RETURN(DeviceRunner runner, DeviceRunner::create(blueprint, options, device));
-  auto model = std::make_unique<DeviceTransformer>(std::move(blueprint), std::move(weights),
+  auto model = std::make_unique<DeviceTransformer>(file, std::move(blueprint), std::move(weights),
                                                    std::move(runner), options, device);
   AERIE_RETURN_IF_ERROR(model->allocate());
   return std::unique_ptr<Model>(std::move(model));

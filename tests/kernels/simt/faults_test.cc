@@ -247,6 +247,16 @@ __global__ void increment(int* numbers) {
   ++numbers[threadIdx.x];
 }
 
+TEST_F(EmulatorFaults, DoesNotWaitForThePreviousLaunch) {
+  const Stream stream;
+  const Numbers<int> numbers(stream, std::vector<int>(32));
+  const auto run_alone = [&] {
+    EXPECT_CUDA(simt::launch(increment, {.dependent = true}, stream, numbers.data()));
+    stream.wait();
+  };
+  EXPECT_DEATH(run_alone(), "returns without wait_for_previous");
+}
+
 __global__ void reads_before_the_previous(const int* from, int* to) {
   const int early = from[threadIdx.x];
   simt::wait_for_previous();

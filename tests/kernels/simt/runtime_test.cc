@@ -154,8 +154,12 @@ TEST(EmulatedRuntime, ADeviceIsLostInTheMiddle) {
   const Stream stream;
   const Numbers<int> numbers(stream, std::vector<int>(32));
   std::vector<int> back(32, 7);
+  size_t free = 0, total = 0;
+  EXPECT_CUDA(cudaMemGetInfo(&free, &total));
   for (const long operations : {0, 1, 3}) {
     numbers.clear();
+    void* held = nullptr;
+    EXPECT_CUDA(cudaMalloc(&held, 1000));
     for (int i = 0; i < 3; ++i) {
       EXPECT_CUDA(simt::launch(increment, {}, stream, numbers.data()));
     }
@@ -165,9 +169,13 @@ TEST(EmulatedRuntime, ADeviceIsLostInTheMiddle) {
     EXPECT_EQ(back, std::vector<int>(32, -1));  // never came
     void* memory = nullptr;
     EXPECT_EQ(cudaMalloc(&memory, 10), cudaErrorLaunchFailure);
+    EXPECT_EQ(cudaFree(held), cudaErrorLaunchFailure);
     EXPECT_EQ(simt::launch(increment, {}, stream, numbers.data()), cudaErrorLaunchFailure);
     EXPECT_EQ(cudaStreamSynchronize(stream), cudaErrorLaunchFailure);
     simt::revive_device();
+    size_t free_again = 0;
+    EXPECT_CUDA(cudaMemGetInfo(&free_again, &total));
+    EXPECT_EQ(free_again, free);
     EXPECT_EQ(numbers.read(), std::vector<int>(32, static_cast<int>(operations)));
   }
 }

@@ -189,7 +189,7 @@ TEST(TheirCommand, SaysWhatIsIgnored) {
             "--kv-cache-dtype fp8 is --cache-type q8 here\n"
             "ignored, since they mean nothing here: --enforce-eager, "
             "'draft_tensor_parallel_size' of speculation\n");
-  EXPECT_EQ(parsed->options.engine.device_memory, DeviceMemory{.share = 0.9});
+  EXPECT_EQ(parsed->options.engine.device_memory, DeviceShare{.share = 0.9});
   const auto plain = serve_line("m --port 80 --speculate none --typical 1.0 --mirostat 0");
   ASSERT_TRUE(plain.ok()) << plain.status().message();
   EXPECT_EQ(plain->notes, "");
@@ -238,7 +238,7 @@ TEST(TheirCommand, TakesDevices) {
   const auto vllm = serve_line("m --device cuda --gpu_memory_utilization=0.5");
   ASSERT_TRUE(vllm.ok()) << vllm.status().message();
   EXPECT_EQ(vllm->options.engine.device, "cuda:0");
-  EXPECT_EQ(vllm->options.engine.device_memory, DeviceMemory{.share = 0.5});
+  EXPECT_EQ(vllm->options.engine.device_memory, DeviceShare{.share = 0.5});
   const auto sglang = serve_line("--model-path m --mem-fraction-static 0.8 --device cpu");
   ASSERT_TRUE(sglang.ok()) << sglang.status().message();
   EXPECT_EQ(sglang->options.engine.device, "cpu");

@@ -35,11 +35,12 @@ EngineRun run_engine(Model& model, const std::vector<int32_t>& tokens, int layer
   const Status fits = check_batch(batch, config, limits);
   EXPECT_TRUE(fits.ok()) << fits.message();
   const ForwardOutputs outputs = model.forward(batch, cache);
+  std::vector<float> memory;
   const auto copy = [](std::span<const float> values, at::IntArrayRef sizes) {
     return at::from_blob(const_cast<float*>(values.data()), sizes, at::kFloat).clone();
   };
   return {copy(outputs.taps, {rows, layers + 1, config.hidden}).transpose(0, 1),
-          copy(outputs.logits, {rows, config.vocab})};
+          copy(outputs.all_logits(static_cast<int>(rows), memory), {rows, config.vocab})};
 }
 
 at::Tensor tensor_of(const std::vector<int32_t>& tokens) {

@@ -82,6 +82,7 @@ Status ComputedFeatures::read(const Sample& sample, std::span<float> out) {
         make_batch(std::span(sample.tokens).subspan(first, rows), static_cast<int>(first))
             .with_context("features of sample " + sample.id));
     const ForwardOutputs outputs = target_->parts().model->forward(batch_, cache);
+    AERIE_RETURN_IF_ERROR(outputs.status);
     cache.commit_first(sequence_, static_cast<int>(rows));
     std::ranges::copy(outputs.taps, out.begin() + static_cast<int64_t>(first * width));
     first += rows;

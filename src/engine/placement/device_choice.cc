@@ -1,4 +1,4 @@
-#include "engine/device/device_choice.h"
+#include "engine/placement/device_choice.h"
 
 #include <fmt/format.h>
 
@@ -87,7 +87,7 @@ Expected<std::unique_ptr<OpenedDevice>> open_for(const std::string& name,
   opened->name = name;
   opened->info = opened->device->info();
   const auto memory = static_cast<double>(opened->info.memory);
-  const DeviceMemory& limit = options.device_memory;
+  const DeviceShare& limit = options.device_memory;
   opened->room.limit = limit.share > 0.0 ? static_cast<int64_t>(limit.share * memory) : limit.bytes;
   const auto left_alone = static_cast<int64_t>(kLeftAlone * memory);
   opened->room.available = [left_alone, device = opened->device.get()] {
@@ -112,7 +112,7 @@ Expected<std::string> parse_device(std::string_view text) {
   return invalid_argument("'{}': give {}", text, kDeviceChoices);
 }
 
-Expected<DeviceMemory> parse_device_memory(std::string_view text) {
+Expected<DeviceShare> parse_device_memory(std::string_view text) {
   constexpr double kLeast = 1 << 20;
   double number = 0.0;
   const char* const end = text.data() + text.size();
@@ -120,11 +120,11 @@ Expected<DeviceMemory> parse_device_memory(std::string_view text) {
   const std::string suffix = lower(std::string_view(rest, static_cast<size_t>(end - rest)));
   const double bytes = number * factor_of(suffix);
   if (error == std::errc() && suffix.empty() && number > 0.0 && number <= 1.0) {
-    return DeviceMemory{.share = number};
+    return DeviceShare{.share = number};
   }
   if (error == std::errc() && bytes >= kLeast &&
       bytes < static_cast<double>(std::numeric_limits<int64_t>::max())) {
-    return DeviceMemory{.bytes = static_cast<int64_t>(bytes)};
+    return DeviceShare{.bytes = static_cast<int64_t>(bytes)};
   }
   return invalid_argument(
       "'{}': give a share of the device's, such as 0.9, or bytes, 1M or more, such as 20G", text);

@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "core/model_config.h"
 #include "engine/engine_options.h"
-#include "engine/memory.h"
+#include "engine/placement/memory.h"
 #include "format/model_file.h"
 #include "kernels/device/device.h"
 
@@ -26,7 +26,7 @@ Expected<std::string> parse_device(std::string_view text);
 
 // "0.9" is a share of the device's memory, "20G", "500MiB" and "21474836480" are bytes; suffixes
 // are powers of 1024. kInvalidArgument for others.
-Expected<DeviceMemory> parse_device_memory(std::string_view text);
+Expected<DeviceShare> parse_device_memory(std::string_view text);
 
 // A number, "all" or "auto" (which is none, as is a negative number): --n-gpu-layers.
 Expected<std::optional<int>> parse_device_layers(std::string_view text);

@@ -1,4 +1,4 @@
-#include "engine/memory.h"
+#include "engine/placement/memory.h"
 
 #include <fmt/format.h>
 #include <sys/resource.h>
