@@ -52,8 +52,8 @@ struct EngineOptions {
   int draft_threads = 0;                  // of models that draft; 0: the same threads
   int prefill_chunk = 512;                // prompt tokens in a pass
   kernels::Isa isa = kernels::best_isa();
-  // Who computes the model (engine/device_choice.h): "auto", "cpu", or a device's name. Once it is
-  // open, whoever does.
+  // Who computes the model (engine/placement/device_choice.h): "auto", "cpu", or a device's name.
+  // Once it is open, whoever does.
   std::string device = "auto";
   // Of its layers, as many as were asked to be on a device: none or all, and with "auto" alone.
   std::optional<int> device_layers;

@@ -62,6 +62,9 @@ class EngineService final : public Service {
 
   const std::string& model_name() const override { return name_; }
   int context() const override { return opened_.options.context; }
+  std::string device() const override {
+    return opened_.device ? opened_.device->words() : opened_.options.device;
+  }
   const Tokenizer& tokenizer() const override { return *opened_.source.tokenizer; }
   Expected<SuggestedSampling> suggested_sampling() const override {
     return read_suggested_sampling(opened_.file());

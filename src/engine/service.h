@@ -49,6 +49,8 @@ class Service {
 
   virtual const std::string& model_name() const = 0;  // the file's or folder's, without its ending
   virtual int context() const = 0;                    // positions of a sequence at most
+  // What computes the model: "cpu", or "cuda:0 (NVIDIA H100 80GB HBM3)".
+  virtual std::string device() const { return "cpu"; }
   virtual const Tokenizer& tokenizer() const = 0;
   virtual const Expected<ChatTemplate>& chat_template() const = 0;
   // Of the model's files. Errors are read_suggested_sampling()'s.

@@ -6,7 +6,10 @@
 #include <climits>
 #include <cstdio>
 #include <cstring>
+#include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/errors.h"
 #include "engine/engine.h"
@@ -192,6 +195,29 @@ TEST_F(DeviceChoice, ADeviceThatWasAskedForIsHadOrAnError) {
   options.device = "auto";
   EXPECT_EQ(choose(options), "cpu");
   EXPECT_THAT(said_, HasSubstr("caches of f16 alone"));
+}
+
+TEST_F(DeviceChoice, RanksAreOfProcessors) {
+  class Nobody final : public Group {
+   public:
+    int rank() const override { return 0; }
+    int size() const override { return 2; }
+    std::string name(int) const override { return ""; }
+    int neighbours() const override { return 2; }
+    void tell(std::span<const std::byte>) override {}
+    void listen(std::vector<std::byte>&) override {}
+    void answer(std::span<const std::byte>) override {}
+    std::vector<std::vector<std::byte>> collect() override { return {}; }
+    void all_gather(std::span<const std::span<std::byte>>) override {}
+  };
+  EngineOptions options;
+  options.group = std::make_shared<Nobody>();
+  options.device = "cuda:0";
+  EXPECT_THAT(choose(options), HasSubstr("--device cuda:0: --tensor-parallel shares a model"));
+  options.device = "auto";
+  is_there_ = false;
+  EXPECT_EQ(choose(options), "cpu");
+  EXPECT_EQ(said_, "");
 }
 
 TEST_F(DeviceChoice, LayersAreNotDivided) {

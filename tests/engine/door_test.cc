@@ -119,6 +119,8 @@ TEST(Door, OptionsAreTexts) {
   EXPECT_THAT(refusal([](OpenOptions& o) { o.type = "q7"; }), HasSubstr("q8_0"));
   EXPECT_THAT(refusal([](OpenOptions& o) { o.verify = "hope"; }), HasSubstr("exact"));
   EXPECT_THAT(refusal([](OpenOptions& o) { o.isa = "abacus"; }), HasSubstr("reference"));
+  EXPECT_THAT(refusal([](OpenOptions& o) { o.device = "abacus"; }),
+              HasSubstr("device: 'abacus': give auto"));
   EXPECT_THAT(refusal([](OpenOptions& o) { o.sequences = 0; }), HasSubstr("0 sequences"));
 }
 

@@ -101,6 +101,7 @@ std::string closing_line(const Generation& generation, const Engine& engine) {
     const auto stage = static_cast<Stage>(s);
     line += fmt::format(" {} {:.1f}", stage_name(stage), generation.times.of(stage) * 1e3);
   }
+  if (engine.parts().device) line += "; computed by " + engine.parts().device->words();
   return line;
 }
 

@@ -221,8 +221,9 @@ std::string what_is_served(server::ModelHost& models) {
   }
   const server::ModelHost::Lease model = models.loaded(0);
   if (model == nullptr) return models.names(0).front();  // it has failed already
-  return fmt::format("{}, a context of {} tokens", model->service.model_name(),
-                     model->service.context());
+  const std::string device = model->service.device();
+  return fmt::format("{}, a context of {} tokens{}", model->service.model_name(),
+                     model->service.context(), device == "cpu" ? "" : ", computed by " + device);
 }
 
 // Tokens of a round's draft, as the largest trees of trained heads have them.

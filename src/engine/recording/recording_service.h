@@ -36,6 +36,7 @@ class RecordingService final : public Service {
                    RecordWriter::Write write);
 
   const std::string& model_name() const override { return service_->model_name(); }
+  std::string device() const override { return service_->device(); }
   int context() const override { return service_->context(); }
   const Tokenizer& tokenizer() const override { return service_->tokenizer(); }
   const Expected<ChatTemplate>& chat_template() const override { return service_->chat_template(); }

@@ -220,8 +220,9 @@ Expected<TuneReport> tune(const TuneOptions& options) {
 std::string to_text(const TuneReport& report) {
   const ProfileKey& key = report.profile.key;
   std::string text =
-      fmt::format("{}, {} threads, {}, {}\n{} prompts in the last round\n", report.spec.model,
-                  key.threads, kernels::isa_name(key.isa), key.processor, report.spec.prompts);
+      fmt::format("{}, {} threads, {}, {}{}\n{} prompts in the last round\n", report.spec.model,
+                  key.threads, kernels::isa_name(key.isa), key.processor,
+                  key.device.empty() ? "" : "; computed by " + key.device, report.spec.prompts);
   text += fmt::format("\n{:>11} {:>5} {:>7} {:>9}  tried\n", "temperature", "round", "prompts",
                       "speed-up");
   for (const Tried& tried : report.tried) {
