@@ -133,12 +133,13 @@ class AttentionBlock {
       SIMT_UNROLL
       for (int w = 0; w < kWarpTiles; ++w) score_rows(w, scores[w]);
     }
-    Values values;
-    if constexpr (kKnown) load_values<0>(values);
+    if (a_.soft_cap != 0.0f) cap(scores);
     find_largest(scores);
+    Values values;
+    if constexpr (kKnown) load_values<0, kAhead>(values);
     __syncthreads();
     weigh(scores);
-    if constexpr (kKnown) load_values<kBlocks / 2>(values);
+    if constexpr (kKnown) load_values<kAhead, kBlocks>(values);
     __syncthreads();
     for (int d = warp_ * 16; d < head_dim(); d += kAttentionWarps * 16) {
       float sums[kTiles][4];
@@ -158,6 +159,8 @@ class AttentionBlock {
   static constexpr int kKeySteps = kKnown ? kHeadDim / 32 : 1;      // of 32 dimensions
   static constexpr int kWarpTiles = kChunk / 16 / kAttentionWarps;  // of 16 positions
   static constexpr int kBlocks = kChunk / 32;                       // of 32 positions
+  // Of values, asked for before the softmax: as many as there are registers for.
+  static constexpr int kAhead = kTiles == 4 ? 0 : kBlocks / 2;
   using Keys = uint4[kWarpTiles][kKeySteps][2];
   using Values = uint4[kKnown ? kBlocks : 1][2];
   using Scores = float[kWarpTiles][kTiles][4];
@@ -269,7 +272,6 @@ class AttentionBlock {
       SIMT_UNROLL
       for (int s = 0; s < kKeySteps; ++s) {
         const int d = s * 32 + lane_ % 4 * 8;
-        keys[w][s][0] = keys[w][s][1] = {0, 0, 0, 0};
         if (!is_there) continue;
         keys[w][s][0] = read16(first + d);
         keys[w][s][1] = read16(first + 8 * kHeadDim + d);
@@ -371,10 +373,17 @@ class AttentionBlock {
         if (column >= columns_ || (row >= 0 && row_of(column) != row)) continue;
         const int position = chunk_ * kChunk + at + lane_ / 4 + j / 2 * 8;
         if (!whole && !sees(shared_.rows[row_of(column)], position)) continue;
-        float s = sums[i][j] * a_.scale;
-        if (a_.soft_cap != 0.0f) s = a_.soft_cap * simt::tanh(simt::divide(s, a_.soft_cap));
-        scores[i][j] = s;
+        scores[i][j] = sums[i][j] * a_.scale;
       }
+    }
+  }
+
+  // Of what is seen.
+  SIMT_DEV void cap(Scores& scores) const {
+    SIMT_UNROLL
+    for (int i = 0; i < kWarpTiles * kTiles * 4; ++i) {
+      float& s = scores[i / (kTiles * 4)][i / 4 % kTiles][i % 4];
+      if (s != -infinity()) s = a_.soft_cap * simt::tanh(simt::divide(s, a_.soft_cap));
     }
   }
 
@@ -458,12 +467,11 @@ class AttentionBlock {
         first >> 16 | (second & 0xffff0000u);
   }
 
-  template <int kFrom>
+  template <int kFrom, int kTo>
   SIMT_DEV void load_values(Values& values) const {
     SIMT_UNROLL
-    for (int b = kFrom; b < kFrom + kBlocks / 2; ++b) {
+    for (int b = kFrom; b < kTo; ++b) {
       const int end = chunk_ * kChunk + b * 32 + 32;
-      values[b][0] = values[b][1] = {0, 0, 0, 0};
       if (warp_ * 16 >= kHeadDim || !takes_pages(end - 32, end)) continue;
       load_block(warp_ * 16, b * 32, values[b]);
     }
