@@ -8,6 +8,17 @@
 namespace aerie::device {
 namespace {
 
+int few_variant() {
+  static const int variant = [] {
+    const char* text = std::getenv("AERIE_FEW");
+    return text != nullptr ? std::atoi(text) : 0;
+  }();
+  return variant;
+}
+unsigned blocks_of_variant(unsigned blocks) {
+  return few_variant() == 1 && blocks > 132 && blocks <= 264 ? 132 : blocks;
+}
+
 ProductArgs args_of(const Product& p) {
   ProductArgs a = {};
   a.steps = p.w[0].steps;
@@ -41,23 +52,20 @@ ProductArgs args_of(const Product& p) {
   return a;
 }
 
-int few_variant() {
-  static const int variant = [] {
-    const char* text = std::getenv("AERIE_FEW");
-    return text != nullptr ? std::atoi(text) : 0;
-  }();
-  return variant;
-}
-
 // Of the current device.
-int processors() {
-  static thread_local int known_device = -1, known = 1;
+struct Processors {
+  int count = 1;
+  int shared_bytes = 0;  // that a block may have
+};
+Processors processors() {
+  static thread_local int known_device = -1;
+  static thread_local Processors known;
   int device = 0;
-  if (cudaGetDevice(&device) == cudaSuccess && device != known_device) {
+  if (cudaGetDevice(&device) != cudaSuccess) return known;
+  if (device != known_device) {
+    cudaDeviceGetAttribute(&known.count, cudaDevAttrMultiProcessorCount, device);
+    cudaDeviceGetAttribute(&known.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     known_device = device;
-    if (cudaDeviceGetAttribute(&known, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) {
-      known = 1;
-    }
   }
   return known;
 }
@@ -66,11 +74,12 @@ template <MatrixKind kKind, int kPanels, int kTiles>
 cudaError_t launch_few(const ProductArgs& args, cudaStream_t stream) {
   using S = ProductShape<kKind, kPanels, kTiles>;
   const int units = (args.panels + kPanels - 1) / kPanels;
-  const int places = processors() * (few_variant() == 1 ? 1 : S::kBlocks);
+  const int places = processors().count * S::kBlocks;
   const auto blocks = static_cast<unsigned>(units < places || !S::kStays ? units : places);
-  return simt::launch(product_kernel<kKind, kPanels, kTiles>,
-                      {dim3(blocks), dim3(kProductThreads), sizeof(typename S::Shared), true},
-                      stream, args);
+  return simt::launch(
+      product_kernel<kKind, kPanels, kTiles>,
+      {dim3(blocks_of_variant(blocks)), dim3(kProductThreads), sizeof(typename S::Shared), true},
+      stream, args);
 }
 
 // More panels to a block read the activations less often.
@@ -78,11 +87,11 @@ template <MatrixKind kKind, int kTiles>
 cudaError_t launch_fewest(const ProductArgs& args, cudaStream_t stream) {
   const int few = few_variant();
   if constexpr (Unpack<kKind>::kCodeBytes <= 512) {
-    if (few == 2 && args.panels >= 4 * processors()) {
+    if (few == 2 && args.panels >= 4 * processors().count) {
       return launch_few<kKind, 4, kTiles>(args, stream);
     }
   }
-  if (few != 1 && few != 3 && args.panels < 4 * processors() && !args.paired) {
+  if (few != 1 && few != 3 && args.panels < 4 * processors().count && !args.paired) {
     return launch_few<kKind, 1, kTiles>(args, stream);
   }
   return launch_few<kKind, 2, kTiles>(args, stream);
