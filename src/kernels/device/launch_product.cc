@@ -76,10 +76,10 @@ cudaError_t launch_few(const ProductArgs& args, cudaStream_t stream) {
   const int units = (args.panels + kPanels - 1) / kPanels;
   const int places = processors().count * S::kBlocks;
   const auto blocks = static_cast<unsigned>(units < places || !S::kStays ? units : places);
-  return simt::launch(
-      product_kernel<kKind, kPanels, kTiles>,
-      {dim3(blocks_of_variant(blocks)), dim3(kProductThreads), sizeof(typename S::Shared), true},
-      stream, args);
+  return simt::launch(product_kernel<kKind, kPanels, kTiles>,
+                      {dim3(S::kStays ? blocks_of_variant(blocks) : blocks), dim3(kProductThreads),
+                       sizeof(typename S::Shared), true},
+                      stream, args);
 }
 
 // More panels to a block read the activations less often.
