@@ -8,17 +8,6 @@
 namespace aerie::device {
 namespace {
 
-int few_variant() {
-  static const int variant = [] {
-    const char* text = std::getenv("AERIE_FEW");
-    return text != nullptr ? std::atoi(text) : 0;
-  }();
-  return variant;
-}
-unsigned blocks_of_variant(unsigned blocks) {
-  return few_variant() == 1 && blocks > 132 && blocks <= 264 ? 132 : blocks;
-}
-
 ProductArgs args_of(const Product& p) {
   ProductArgs a = {};
   a.steps = p.w[0].steps;
@@ -52,6 +41,14 @@ ProductArgs args_of(const Product& p) {
   return a;
 }
 
+int few_variant() {
+  static const int variant = [] {
+    const char* text = std::getenv("AERIE_FEW");
+    return text != nullptr ? std::atoi(text) : 0;
+  }();
+  return variant;
+}
+
 // Of the current device.
 struct Processors {
   int count = 1;
@@ -74,11 +71,10 @@ template <MatrixKind kKind, int kPanels, int kTiles>
 cudaError_t launch_few(const ProductArgs& args, cudaStream_t stream) {
   using S = ProductShape<kKind, kPanels, kTiles>;
   const int units = (args.panels + kPanels - 1) / kPanels;
-  const int places = processors().count * S::kBlocks;
+  const int places = processors().count * (few_variant() == 1 ? 1 : S::kBlocks);
   const auto blocks = static_cast<unsigned>(units < places || !S::kStays ? units : places);
   return simt::launch(product_kernel<kKind, kPanels, kTiles>,
-                      {dim3(S::kStays ? blocks_of_variant(blocks) : blocks), dim3(kProductThreads),
-                       sizeof(typename S::Shared), true},
+                      {dim3(blocks), dim3(kProductThreads), sizeof(typename S::Shared), true},
                       stream, args);
 }
 
@@ -87,11 +83,11 @@ template <MatrixKind kKind, int kTiles>
 cudaError_t launch_fewest(const ProductArgs& args, cudaStream_t stream) {
   const int few = few_variant();
   if constexpr (Unpack<kKind>::kCodeBytes <= 512) {
-    if (few == 2 && args.panels >= 4 * processors().count) {
+    if (few == 2 && args.panels >= 4 * processors()) {
       return launch_few<kKind, 4, kTiles>(args, stream);
     }
   }
-  if (few != 1 && few != 3 && args.panels < 4 * processors().count && !args.paired) {
+  if (few != 1 && few != 3 && args.panels < 4 * processors() && !args.paired) {
     return launch_few<kKind, 1, kTiles>(args, stream);
   }
   return launch_few<kKind, 2, kTiles>(args, stream);
