@@ -83,11 +83,11 @@ template <MatrixKind kKind, int kTiles>
 cudaError_t launch_fewest(const ProductArgs& args, cudaStream_t stream) {
   const int few = few_variant();
   if constexpr (Unpack<kKind>::kCodeBytes <= 512) {
-    if (few == 2 && args.panels >= 4 * processors()) {
+    if (few == 2 && args.panels >= 4 * processors().count) {
       return launch_few<kKind, 4, kTiles>(args, stream);
     }
   }
-  if (few != 1 && few != 3 && args.panels < 4 * processors() && !args.paired) {
+  if (few != 1 && few != 3 && args.panels < 4 * processors().count && !args.paired) {
     return launch_few<kKind, 1, kTiles>(args, stream);
   }
   return launch_few<kKind, 2, kTiles>(args, stream);
