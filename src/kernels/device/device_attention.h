@@ -129,7 +129,9 @@ class AttentionBlock {
     __syncthreads();
     Scores scores;
     SIMT_UNROLL
-    for (int w = 0; w < kWarpTiles; ++w) score_paged(w, keys[w], scores[w]);
+    for (int w = 0; w < kWarpTiles; ++w) multiply_paged(w, keys[w], scores[w]);
+    SIMT_UNROLL
+    for (int w = 0; w < kWarpTiles; ++w) hide(w, scores[w]);
     if (shared_.rows[0].linear == 0) {
       SIMT_UNROLL
       for (int w = 0; w < kWarpTiles; ++w) score_rows(w, scores[w]);
@@ -288,22 +290,33 @@ class AttentionBlock {
     return !none_sees(begin, end) && is_paged(end);
   }
 
-  SIMT_DEV void score_paged(int w, const uint4 (&keys)[kKeySteps][2],
-                            float (&scores)[kTiles][4]) const {
+  SIMT_DEV void multiply_paged(int w, const uint4 (&keys)[kKeySteps][2],
+                               float (&scores)[kTiles][4]) const {
     const int at = tile_of(w) * 16, begin = chunk_ * kChunk + at;
-    SIMT_UNROLL
-    for (int i = 0; i < kTiles * 4; ++i) scores[i / 4][i % 4] = -infinity();
+    clear(scores);
     if (!takes_pages(begin, begin + 16)) return;
-    float sums[kTiles][4];
     if constexpr (kKnown) {
-      clear(sums);
       SIMT_UNROLL
-      for (int s = 0; s < kKeySteps; ++s) multiply_step(keys[s][0], keys[s][1], s * 32, -1, sums);
+      for (int s = 0; s < kKeySteps; ++s) multiply_step(keys[s][0], keys[s][1], s * 32, -1, scores);
     } else {
       const uint16_t* first = key_at(paged_slot(at + lane_ / 4));
-      multiply_keys(first, first + 8 * head_dim(), -1, sums);
+      multiply_keys(first, first + 8 * head_dim(), -1, scores);
     }
-    take_scores(at, -1, all_see(begin, begin + 16), sums, scores);
+  }
+
+  // What rows do not see, or not where the pages put it.
+  SIMT_DEV void hide(int w, float (&scores)[kTiles][4]) const {
+    const int begin = chunk_ * kChunk + tile_of(w) * 16;
+    const bool is_there = takes_pages(begin, begin + 16), whole = all_see(begin, begin + 16);
+    SIMT_UNROLL
+    for (int i = 0; i < kTiles * 4; ++i) {
+      float& s = scores[i / 4][i % 4];
+      const int column = column_of(i / 4) + i % 2;
+      const int position = begin + lane_ / 4 + i % 4 / 2 * 8;
+      const bool seen =
+          is_there && column < columns_ && (whole || sees(shared_.rows[row_of(column)], position));
+      s = seen ? s * a_.scale : -infinity();
+    }
   }
 
   SIMT_DEV void score_rows(int w, float (&scores)[kTiles][4]) const {
@@ -315,7 +328,7 @@ class AttentionBlock {
       const int other = readable_slot(r, at + lane_ / 4 + 8);
       float sums[kTiles][4];
       multiply_keys(key_at(slot), key_at(other), r, sums);
-      take_scores(at, r, false, sums, scores);
+      take_scores(at, r, sums, scores);
     }
   }
 
@@ -366,19 +379,15 @@ class AttentionBlock {
     }
   }
 
-  // Of all columns, or of one row's. `whole`: every row sees all of the tile.
-  SIMT_DEV void take_scores(int at, int row, bool whole, const float (&sums)[kTiles][4],
+  // Of one row's columns.
+  SIMT_DEV void take_scores(int at, int r, const float (&sums)[kTiles][4],
                             float (&scores)[kTiles][4]) const {
     SIMT_UNROLL
-    for (int i = 0; i < kTiles; ++i) {
-      SIMT_UNROLL
-      for (int j = 0; j < 4; ++j) {
-        const int column = column_of(i) + j % 2;
-        if (column >= columns_ || (row >= 0 && row_of(column) != row)) continue;
-        const int position = chunk_ * kChunk + at + lane_ / 4 + j / 2 * 8;
-        if (!whole && !sees(shared_.rows[row_of(column)], position)) continue;
-        scores[i][j] = sums[i][j] * a_.scale;
-      }
+    for (int i = 0; i < kTiles * 4; ++i) {
+      const int column = column_of(i / 4) + i % 2;
+      const int position = chunk_ * kChunk + at + lane_ / 4 + i % 4 / 2 * 8;
+      if (column >= columns_ || row_of(column) != r) continue;
+      if (sees(shared_.rows[r], position)) scores[i / 4][i % 4] = sums[i / 4][i % 4] * a_.scale;
     }
   }
 
