@@ -79,59 +79,86 @@ class Bench {
     return static_cast<double>(bytes) / best;
   }
 
+  // What a product has besides its weights.
+  class Operands {
+   public:
+    Operands(Bench& bench, int n, int k)
+        : device_(bench.device_),
+          n_(n),
+          k_(k),
+          x_(bench.memory(size_t{2} * kRows * static_cast<size_t>(k), true)),
+          y_(bench.memory(size_t{4} * kRows * static_cast<size_t>(n))),
+          out_(bench.memory(size_t{2} * kRows * static_cast<size_t>(n))),
+          squares_(bench.memory(size_t{4} * kRows * 4096)),
+          norm_(bench.memory(size_t{4} * static_cast<size_t>(n), true)),
+          count_(bench.memory(64)) {}
+
+    Product product(int rows, Output output) {
+      const int32_t count = rows;
+      device_.copy_in(count_, &count, sizeof count);
+      device_.wait();
+      Product p;
+      p.rows = static_cast<int32_t*>(count_);
+      p.most_rows = rows;
+      p.x = static_cast<uint16_t*>(x_);
+      p.x_stride = k_;
+      p.output = output;
+      p.y = static_cast<float*>(y_);
+      p.y_stride = n_;
+      p.out = static_cast<uint16_t*>(out_);
+      p.out_stride = n_;
+      auto* squares = static_cast<float*>(squares_);
+      if (output == Output::kResidual) {
+        p.next = {static_cast<float*>(norm_), p.out, n_, squares, n_ / kPanel};
+      } else {
+        p.norm = {squares, std::min(256, k_ / kPanel), k_ / kPanel, k_, 1e-5f};
+      }
+      return p;
+    }
+    void release() {
+      for (void* one : {x_, y_, out_, squares_, norm_, count_}) device_.release(one);
+    }
+
+   private:
+    Device& device_;
+    int n_, k_;
+    void *x_, *y_, *out_, *squares_, *norm_, *count_;
+  };
+
+  // The matrix whose codes, scales and supers lie there; of kGated its halves.
+  static void set_weights(Product& p, MatrixKind kind, int n, int k, const char* data) {
+    const MatrixBytes panel = panel_bytes(kind, k);
+    p.matrices = p.output == Output::kGated ? 2 : 1;
+    const int64_t all = panels_of(n), panels = all / p.matrices;
+    for (int i = 0; i < p.matrices; ++i) {
+      p.w[i] = {kind,
+                n / p.matrices,
+                static_cast<int>(panels),
+                static_cast<int>(steps_of(k)),
+                data + i * panels * panel.codes,
+                data + all * panel.codes + i * panels * panel.scales,
+                data + all * (panel.codes + panel.scales) + i * panels * panel.supers,
+                nullptr,
+                1.0f};
+    }
+  }
+
   void products(MatrixKind kind, const char* name, int n, int k, Output output) {
     const MatrixBytes panel = panel_bytes(kind, k);
-    const int64_t panels = panels_of(n);
-    const int64_t bytes = panels * panel.all();
-    const int copies = static_cast<int>(std::max<int64_t>(1, (int64_t{400} << 20) / bytes)) + 1;
-    std::vector<Matrix> weights;
-    std::vector<void*> all;
-    for (int i = 0; i < copies; ++i) {
-      auto* data = static_cast<char*>(memory(static_cast<size_t>(bytes), true));
-      all.push_back(data);
-      weights.push_back({kind, n, static_cast<int>(panels), static_cast<int>(steps_of(k)), data,
-                         data + panels * panel.codes, data + panels * (panel.codes + panel.scales),
-                         nullptr, 1.0f});
+    const int64_t bytes = panels_of(n) * panel.all();
+    const auto copies = static_cast<size_t>(std::max<int64_t>(1, (int64_t{400} << 20) / bytes)) + 1;
+    std::vector<void*> weights;
+    for (size_t i = 0; i < copies; ++i) {
+      weights.push_back(memory(static_cast<size_t>(bytes), true));
     }
-    Product p;
-    auto* x = static_cast<uint16_t*>(memory(size_t{2} * kRows * static_cast<size_t>(k), true));
-    auto* y = static_cast<float*>(memory(size_t{4} * kRows * static_cast<size_t>(n)));
-    auto* out = static_cast<uint16_t*>(memory(size_t{2} * kRows * static_cast<size_t>(n)));
-    auto* squares = static_cast<float*>(memory(size_t{4} * kRows * 4096));
-    auto* norm = static_cast<float*>(memory(size_t{4} * static_cast<size_t>(n), true));
-    auto* counts = static_cast<int32_t*>(memory(64));
+    Operands operands(*this, n, k);
     fmt::print("{:8} {:6} x {:6} {:8.1f} MB:", name, n, k, static_cast<double>(bytes) * 1e-6);
     for (const int rows : {1, 8, 16, 32, 64, 512}) {
-      int32_t count = rows;
-      device_.copy_in(counts, &count, 4);
-      device_.wait();
-      p.rows = counts;
-      p.most_rows = rows;
-      p.x = x;
-      p.x_stride = k;
-      p.output = output;
-      p.y = y;
-      p.y_stride = n;
-      p.out = out;
-      p.out_stride = n;
-      if (output == Output::kResidual) {
-        p.next = {norm, out, n, squares, n / kPanel};
-      } else {
-        p.norm = {squares, std::min(256, k / kPanel), k / kPanel, k, 1e-5f};
-      }
+      Product p = operands.product(rows, output);
       const double seconds = time(
           [&](int i) {
-            p.w[0] = weights[static_cast<size_t>(i % copies)];
-            if (output == Output::kGated) {
-              p.matrices = 2;
-              p.w[1] = p.w[0];
-              p.w[0].panels /= 2;
-              p.w[0].n /= 2;
-              p.w[1] = p.w[0];
-              const int64_t half = panels / 2;
-              p.w[1].codes = static_cast<const char*>(p.w[0].codes) + half * panel.codes;
-              p.w[1].scales = static_cast<const char*>(p.w[0].scales) + half * panel.scales;
-            }
+            set_weights(p, kind, n, k,
+                        static_cast<char*>(weights[static_cast<size_t>(i) % copies]));
             device_.product(p);
           },
           32);
@@ -143,12 +170,8 @@ class Bench {
     }
     fmt::print("\n");
     std::fflush(stdout);
-    for (void* one : all) device_.release(one);
-    for (void* one :
-         {static_cast<void*>(x), static_cast<void*>(y), static_cast<void*>(out),
-          static_cast<void*>(squares), static_cast<void*>(norm), static_cast<void*>(counts)}) {
-      device_.release(one);
-    }
+    for (void* one : weights) device_.release(one);
+    operands.release();
   }
 
   void attention(int rows, int context) {

@@ -12,6 +12,7 @@ namespace aerie::device {
 namespace {
 
 constexpr int kLeastMajor = 8;
+constexpr size_t kLeastShared = size_t{227} << 10;  // that a block may have; products use it
 
 // To ask whether the library has code for a GPU.
 __global__ void nothing() {}
@@ -61,6 +62,13 @@ CudaOutcome check_device(int index, char* error, size_t size) {
         error, size,
         "%s is of compute capability %d.%d; %d.0 (Ampere) is the least that has what is needed",
         properties.name, properties.major, properties.minor, kLeastMajor);
+    return CudaOutcome::kTooOld;
+  }
+  if (properties.sharedMemPerBlockOptin < kLeastShared) {
+    std::snprintf(error, size,
+                  "%s gives a block %zu KiB of shared memory, and kernels here take %zu: a GPU of "
+                  "Hopper's kind (H100, H200) or newer for data centres is needed so far",
+                  properties.name, properties.sharedMemPerBlockOptin >> 10, kLeastShared >> 10);
     return CudaOutcome::kTooOld;
   }
   cudaFuncAttributes attributes;

@@ -53,12 +53,13 @@ struct AttentionShared {
   uint16_t shares[kColumns][kShareStride];  // see share_at()
   float largest[kAttentionWarps][kColumns], sums[kAttentionWarps][kColumns];
   PassRow rows[kMostTileRows];
+  int32_t row_of[kColumns];
   int32_t pages[kPages];                 // of the chunk
   int32_t tails[kMostTileRows][kChunk];  // slots behind the committed positions, unless linear
 
   // Eight positions side by side move with the column, so that columns in turn are other banks.
   static SIMT_DEV int share_at(int column, int position) {
-    return ((position / 8) ^ (column / 2 % 4)) * 8 + position % 8;
+    return (position & ~31) + ((position ^ column << 2) & 24) + (position & 7);
   }
 };
 
@@ -128,7 +129,9 @@ class AttentionBlock {
     __syncthreads();
     Scores scores;
     SIMT_UNROLL
-    for (int w = 0; w < kWarpTiles; ++w) score_paged(w, keys[w], scores[w]);
+    for (int w = 0; w < kWarpTiles; ++w) multiply_paged(w, keys[w], scores[w]);
+    SIMT_UNROLL
+    for (int w = 0; w < kWarpTiles; ++w) hide(w, scores[w]);
     if (shared_.rows[0].linear == 0) {
       SIMT_UNROLL
       for (int w = 0; w < kWarpTiles; ++w) score_rows(w, scores[w]);
@@ -139,7 +142,7 @@ class AttentionBlock {
     if constexpr (kKnown) load_values<0, kAhead>(values);
     __syncthreads();
     weigh(scores);
-    if constexpr (kKnown) load_values<kAhead, kBlocks>(values);
+    if constexpr (kKnown) load_values<kAhead, kHeld>(values);
     __syncthreads();
     for (int d = warp_ * 16; d < head_dim(); d += kAttentionWarps * 16) {
       float sums[kTiles][4];
@@ -159,15 +162,17 @@ class AttentionBlock {
   static constexpr int kKeySteps = kKnown ? kHeadDim / 32 : 1;      // of 32 dimensions
   static constexpr int kWarpTiles = kChunk / 16 / kAttentionWarps;  // of 16 positions
   static constexpr int kBlocks = kChunk / 32;                       // of 32 positions
-  // Of values, asked for before the softmax: as many as there are registers for.
+  // Blocks of values that are asked for before the softmax, and before its end: as many as there
+  // are registers for.
   static constexpr int kAhead = kTiles == 4 ? 0 : kBlocks / 2;
+  static constexpr int kHeld = kTiles == 4 ? kBlocks / 2 : kBlocks;
   using Keys = uint4[kWarpTiles][kKeySteps][2];
-  using Values = uint4[kKnown ? kBlocks : 1][2];
+  using Values = uint4[kHeld][2];
   using Scores = float[kWarpTiles][kTiles][4];
 
   SIMT_DEV int head_dim() const { return kKnown ? kHeadDim : a_.shape.head_dim; }
-  SIMT_DEV int row_of(int column) const { return column / per_row_; }
-  SIMT_DEV int head_of(int column) const { return kv_head_ * per_row_ + column % per_row_; }
+  SIMT_DEV int row_of(int column) const { return shared_.row_of[column]; }
+  SIMT_DEV int head_of(int column) const { return (kv_head_ - row_of(column)) * per_row_ + column; }
   // The lane's columns of a tile of products are this one and the next.
   SIMT_DEV int column_of(int tile) const { return tile * 8 + lane_ % 4 * 2; }
   // Whether the row has columns in it.
@@ -176,6 +181,7 @@ class AttentionBlock {
   }
 
   SIMT_DEV void load_rows() {
+    if (thread_ < Shared::kColumns) shared_.row_of[thread_] = thread_ / per_row_;
     if (thread_ < tile_.count) shared_.rows[thread_] = a_.pass.rows[tile_.first + thread_];
     if (thread_ >= 32 && thread_ < 32 + Shared::kPages) {
       // Of what lies behind the last position there need be none.
@@ -284,22 +290,33 @@ class AttentionBlock {
     return !none_sees(begin, end) && is_paged(end);
   }
 
-  SIMT_DEV void score_paged(int w, const uint4 (&keys)[kKeySteps][2],
-                            float (&scores)[kTiles][4]) const {
+  SIMT_DEV void multiply_paged(int w, const uint4 (&keys)[kKeySteps][2],
+                               float (&scores)[kTiles][4]) const {
     const int at = tile_of(w) * 16, begin = chunk_ * kChunk + at;
-    SIMT_UNROLL
-    for (int i = 0; i < kTiles * 4; ++i) scores[i / 4][i % 4] = -infinity();
+    clear(scores);
     if (!takes_pages(begin, begin + 16)) return;
-    float sums[kTiles][4];
     if constexpr (kKnown) {
-      clear(sums);
       SIMT_UNROLL
-      for (int s = 0; s < kKeySteps; ++s) multiply_step(keys[s][0], keys[s][1], s * 32, -1, sums);
+      for (int s = 0; s < kKeySteps; ++s) multiply_step(keys[s][0], keys[s][1], s * 32, -1, scores);
     } else {
       const uint16_t* first = key_at(paged_slot(at + lane_ / 4));
-      multiply_keys(first, first + 8 * head_dim(), -1, sums);
+      multiply_keys(first, first + 8 * head_dim(), -1, scores);
     }
-    take_scores(at, -1, all_see(begin, begin + 16), sums, scores);
+  }
+
+  // What rows do not see, or not where the pages put it.
+  SIMT_DEV void hide(int w, float (&scores)[kTiles][4]) const {
+    const int begin = chunk_ * kChunk + tile_of(w) * 16;
+    const bool is_there = takes_pages(begin, begin + 16), whole = all_see(begin, begin + 16);
+    SIMT_UNROLL
+    for (int i = 0; i < kTiles * 4; ++i) {
+      float& s = scores[i / 4][i % 4];
+      const int column = column_of(i / 4) + i % 2;
+      const int position = begin + lane_ / 4 + i % 4 / 2 * 8;
+      const bool seen =
+          is_there && column < columns_ && (whole || sees(shared_.rows[row_of(column)], position));
+      s = seen ? s * a_.scale : -infinity();
+    }
   }
 
   SIMT_DEV void score_rows(int w, float (&scores)[kTiles][4]) const {
@@ -311,7 +328,7 @@ class AttentionBlock {
       const int other = readable_slot(r, at + lane_ / 4 + 8);
       float sums[kTiles][4];
       multiply_keys(key_at(slot), key_at(other), r, sums);
-      take_scores(at, r, false, sums, scores);
+      take_scores(at, r, sums, scores);
     }
   }
 
@@ -362,19 +379,15 @@ class AttentionBlock {
     }
   }
 
-  // Of all columns, or of one row's. `whole`: every row sees all of the tile.
-  SIMT_DEV void take_scores(int at, int row, bool whole, const float (&sums)[kTiles][4],
+  // Of one row's columns.
+  SIMT_DEV void take_scores(int at, int r, const float (&sums)[kTiles][4],
                             float (&scores)[kTiles][4]) const {
     SIMT_UNROLL
-    for (int i = 0; i < kTiles; ++i) {
-      SIMT_UNROLL
-      for (int j = 0; j < 4; ++j) {
-        const int column = column_of(i) + j % 2;
-        if (column >= columns_ || (row >= 0 && row_of(column) != row)) continue;
-        const int position = chunk_ * kChunk + at + lane_ / 4 + j / 2 * 8;
-        if (!whole && !sees(shared_.rows[row_of(column)], position)) continue;
-        scores[i][j] = sums[i][j] * a_.scale;
-      }
+    for (int i = 0; i < kTiles * 4; ++i) {
+      const int column = column_of(i / 4) + i % 2;
+      const int position = chunk_ * kChunk + at + lane_ / 4 + i % 4 / 2 * 8;
+      if (column >= columns_ || row_of(column) != r) continue;
+      if (sees(shared_.rows[r], position)) scores[i / 4][i % 4] = sums[i / 4][i % 4] * a_.scale;
     }
   }
 
@@ -473,7 +486,7 @@ class AttentionBlock {
     for (int b = kFrom; b < kTo; ++b) {
       const int end = chunk_ * kChunk + b * 32 + 32;
       if (warp_ * 16 >= kHeadDim || !takes_pages(end - 32, end)) continue;
-      load_block(warp_ * 16, b * 32, values[b]);
+      load_block(warp_ * 16, b * 32, values[b % kHeld]);
     }
   }
 
@@ -486,14 +499,17 @@ class AttentionBlock {
   }
 
   // Dimensions [d, d + 16) of the sum of values by shares.
-  SIMT_DEV void add_values(int d, const Values& values, float (&sums)[kTiles][4]) const {
+  SIMT_DEV void add_values(int d, Values& values, float (&sums)[kTiles][4]) const {
     clear(sums);
     const int begin = chunk_ * kChunk;
     SIMT_UNROLL
     for (int b = 0; b < kBlocks; ++b) {
+      if constexpr (kKnown && kHeld < kBlocks) {
+        if (b == kHeld) load_values<kHeld, kBlocks>(values);
+      }
       if (!takes_pages(begin + b * 32, begin + b * 32 + 32)) continue;
       if constexpr (kKnown) {
-        multiply_values(b * 32, values[b], -1, sums);
+        multiply_values(b * 32, values[b % kHeld], -1, sums);
       } else {
         uint4 loaded[2];
         load_block(d, b * 32, loaded);

@@ -117,8 +117,8 @@ __global__ void __launch_bounds__(kRowThreads)
 // what there is where they do not look.
 class PlaceWarp {
  public:
-  SIMT_DEV PlaceWarp(const Place& args, int row, int head)
-      : a_(args), row_(row), head_(head), lane_(static_cast<int>(threadIdx.x) % 32) {}
+  SIMT_DEV PlaceWarp(const Place& args, int row, int head, int slot)
+      : a_(args), row_(row), head_(head), slot_(slot), lane_(static_cast<int>(threadIdx.x) % 32) {}
 
   SIMT_DEV void run() {
     const int dim = a_.shape.head_dim, heads = a_.heads;
@@ -126,15 +126,14 @@ class PlaceWarp {
     if (head_ < heads) {
       return turn(x, a_.query_norm, a_.q + (static_cast<int64_t>(row_) * heads + head_) * dim);
     }
-    const int kv_head = head_ - heads, slot = a_.pass.rows[row_].slot;
-    uint16_t* place = a_.plane + head_offset(a_.shape, slot, kv_head);
-    uint16_t* key = place + key_element(a_.shape, slot, 0);
+    uint16_t* place = a_.plane + head_offset(a_.shape, slot_, head_ - heads);
+    uint16_t* key = place + key_element(a_.shape, slot_, 0);
     turn(x, a_.key_norm, key);
-    const bool finite = put_values(x + a_.shape.kv_heads * dim, place, slot);
+    const bool finite = put_values(x + a_.shape.kv_heads * dim, place);
     if (finite) return;
     for (int d = lane_; d < dim; d += 32) {
       key[d] = 0x7fffu;
-      place[value_element(a_.shape, slot, d)] = 0;
+      place[value_element(a_.shape, slot_, d)] = 0;
     }
   }
 
@@ -165,14 +164,14 @@ class PlaceWarp {
   }
 
   // Whether all are finite.
-  SIMT_DEV bool put_values(const float* x, uint16_t* place, int slot) const {
+  SIMT_DEV bool put_values(const float* x, uint16_t* place) const {
     const int dim = a_.shape.head_dim;
     const float inverse = a_.value_norm ? head_inverse_rms(x, dim) : 1.0f;
     int infinite = 0;
     for (int d = lane_; d < dim; d += 32) {
       const uint16_t value = simt::to_f16(a_.value_norm ? x[d] * inverse : x[d]);
       infinite |= (value & 0x7c00) == 0x7c00 ? 1 : 0;
-      place[value_element(a_.shape, slot, d)] = value;
+      place[value_element(a_.shape, slot_, d)] = value;
     }
     SIMT_UNROLL
     for (int mask = 16; mask > 0; mask /= 2) infinite |= simt::shuffle_xor(infinite, mask);
@@ -188,18 +187,20 @@ class PlaceWarp {
   }
 
   const Place& a_;
-  int row_, head_, lane_;
+  int row_, head_, slot_, lane_;
 };
 
 __global__ void __launch_bounds__(kRowThreads) place_kernel(const __grid_constant__ Place args) {
   simt::release_dependents();
-  simt::wait_for_previous();
   const int row = static_cast<int>(blockIdx.y);
   const int head =
       static_cast<int>(blockIdx.x) * (kRowThreads / 32) + static_cast<int>(threadIdx.x) / 32;
-  if (row >= args.pass.counts[kRowCount]) return;
-  if (head >= args.heads + args.shape.kv_heads) return;
-  PlaceWarp(args, row, head).run();
+  // What a pass is told no launch writes.
+  const bool is_there =
+      row < args.pass.counts[kRowCount] && head < args.heads + args.shape.kv_heads;
+  const int slot = is_there ? args.pass.rows[row].slot : 0;
+  simt::wait_for_previous();
+  if (is_there) PlaceWarp(args, row, head, slot).run();
 }
 
 // A block has one head of one layer, and makes all moves of it.
@@ -257,16 +258,23 @@ SIMT_DEV Candidate best_of_block(BestShared& shared, Candidate best) {
   return best;
 }
 
+SIMT_DEV int best_parts(int n) {
+  const int parts = (n + kRowThreads - 1) / kRowThreads;
+  return parts < kBestParts ? parts : kBestParts;
+}
+
 __global__ void __launch_bounds__(kRowThreads) best_kernel(const __grid_constant__ Best a) {
   auto& shared = simt::shared<BestShared>();
   simt::release_dependents();
   simt::wait_for_previous();
   const int row = static_cast<int>(blockIdx.y), part = static_cast<int>(blockIdx.x);
-  if (row >= *a.rows) return;
+  // As many blocks as there is something for.
+  const int parts = best_parts(a.n);
+  if (row >= *a.rows || part >= parts) return;
   const float* x = a.logits + static_cast<int64_t>(row) * a.stride;
   Candidate best = {-infinity(), 0x7fffffff};
   for (int n = part * kRowThreads + static_cast<int>(threadIdx.x); n < a.n;
-       n += kBestParts * kRowThreads) {
+       n += parts * kRowThreads) {
     best = better(best, {x[n] > kLargest ? kLargest : x[n], n});
   }
   best = best_of_block(shared, best);
@@ -274,9 +282,9 @@ __global__ void __launch_bounds__(kRowThreads) best_kernel(const __grid_constant
     a.part_values[row * kBestParts + part] = best.value;
     a.part_ids[row * kBestParts + part] = best.id;
   }
-  if (!simt::arrive_last(a.arrived + row, kBestParts)) return;
+  if (!simt::arrive_last(a.arrived + row, static_cast<unsigned>(parts))) return;
   best = {-infinity(), 0x7fffffff};
-  for (int i = static_cast<int>(threadIdx.x); i < kBestParts; i += kRowThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < parts; i += kRowThreads) {
     best = better(best, {a.part_values[row * kBestParts + i], a.part_ids[row * kBestParts + i]});
   }
   best = best_of_block(shared, best);

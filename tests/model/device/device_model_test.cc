@@ -12,7 +12,7 @@
 #include "model/device/device_weights.h"
 #include "model/device/load_device_model.h"
 #include "tests/model/batches.h"
-#include "tests/testing/test_device.h"
+#include "tests/testing/device/test_device.h"
 
 namespace aerie::device_model_test {
 

@@ -16,7 +16,7 @@
 #include "model/import/hugging_face_file.h"
 #include "model/model.h"
 #include "tests/model/families/family_goldens.h"
-#include "tests/testing/test_device.h"
+#include "tests/testing/device/test_device.h"
 
 namespace aerie::families_families_test {
 

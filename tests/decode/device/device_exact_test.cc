@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/decode/exactness.h"
-#include "tests/testing/test_device.h"
+#include "tests/testing/device/test_device.h"
 
 namespace aerie::device_exact_test {
 

@@ -1,4 +1,4 @@
-#include "tests/testing/test_device.h"
+#include "tests/testing/device/test_device.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,362 @@
+// Attention of devices against a softmax in double, on the emulated device: chains and trees of
+// rows over pages in any order, and the same bits however the rows are put together.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/device/cache_place.h"
+#include "kernels/device/open_device.h"
+
+namespace aerie::device::device_attention_test {
+
+struct Shape {
+  int heads, kv_heads, head_dim;
+  int window = 0;
+  float soft_cap = 0.0f;
+  bool sinks = false;
+  int committed = 250;  // positions of the tree's sequence before it
+
+  int kv_head(int head) const { return head / (heads / kv_heads); }
+  CacheShape cache() const { return {kv_heads, head_dim}; }
+  float scale() const { return 1.0f / std::sqrt(static_cast<float>(head_dim)); }
+};
+
+struct Row {
+  int sequence = 0;
+  bool linear = true;
+  std::vector<int> slots;  // of all positions up to its own
+  std::vector<int> tail;   // of those that are not committed
+  int committed = 0;
+};
+
+// Numbers that binary16 holds.
+class Numbers {
+ public:
+  explicit Numbers(unsigned seed) : random_(seed) {}
+  int below(int n) { return static_cast<int>(random_() % static_cast<unsigned>(n)); }
+  uint16_t half(float most) {
+    return simt::to_f16(most * static_cast<float>(below(2001) - 1000) * 0.001f);
+  }
+  template <typename T>
+  void shuffle(std::vector<T>& v) {
+    std::ranges::shuffle(v, random_);
+  }
+
+ private:
+  std::mt19937 random_;
+};
+
+class AttentionCase {
+ public:
+  AttentionCase(const Shape& shape, Device& device)
+      : shape_(shape), device_(device), numbers_(static_cast<unsigned>(shape.head_dim)) {
+    free_.resize(kPagesOf * 4 + static_cast<size_t>(shape.committed / kPage));
+    std::iota(free_.begin(), free_.end(), 0);
+    numbers_.shuffle(free_);
+    pages_all_ = static_cast<int>(free_.size());
+    fill_plane();
+    add_chain(130, 11);
+    add_tree(shape.committed, 14);
+    add_chain(0, 3);
+    add_tree(0, 5);
+    for (size_t i = 0; i < rows_.size() * static_cast<size_t>(shape.heads * shape.head_dim); ++i) {
+      q_.push_back(numbers_.half(6.0f));
+    }
+    for (int h = 0; h < shape.heads; ++h) sinks_.push_back(static_cast<float>(h % 5) - 2.0f);
+  }
+
+  int rows() const { return static_cast<int>(rows_.size()); }
+
+  // Of these rows; tiles have `of_tile` rows at most, `at_once` tiles go into a launch.
+  std::vector<uint16_t> run(int first, int count, int of_tile, int at_once) {
+    describe(first, count, of_tile);
+    Attend a;
+    a.pass = {upload(counts_), upload(pass_rows_), upload(tiles_), nullptr, nullptr,
+              nullptr,         upload(indices_)};
+    const int width = shape_.heads * shape_.head_dim;
+    const std::vector<uint16_t> q(q_.begin() + first * width, q_.begin() + (first + count) * width);
+    a.q = upload(q);
+    a.plane = upload(plane_);
+    a.heads = shape_.heads;
+    a.shape = shape_.cache();
+    a.scale = shape_.scale();
+    a.soft_cap = shape_.soft_cap;
+    a.window = shape_.window;
+    a.sinks = shape_.sinks ? upload(sinks_) : nullptr;
+    a.most_rows = count;
+    a.most_chunks = most_ / kChunk + 1;
+    a.partials = upload(std::vector<float>(
+        static_cast<size_t>(partial_floats(a.shape, a.heads, count, a.most_chunks))));
+    const auto counters = static_cast<size_t>(arrival_counters(a.shape, count, a.most_chunks));
+    a.arrived = upload(std::vector<unsigned>(counters));
+    std::vector<uint16_t> out(static_cast<size_t>(count * width));
+    a.out = upload(out);
+    a.out_stride = width;
+    const int tiles = counts_[kTileCount];
+    for (a.first_tile = 0; a.first_tile < tiles; a.first_tile += at_once) {
+      a.most_tiles = std::min(at_once, tiles - a.first_tile);
+      device_.attend(a);
+    }
+    device_.copy_out(out.data(), a.out, out.size() * 2);
+    std::vector<unsigned> arrived(counters, 1);
+    device_.copy_out(arrived.data(), a.arrived, counters * 4);
+    EXPECT_TRUE(device_.wait()) << device_.error();
+    EXPECT_EQ(std::ranges::count(arrived, 0u), static_cast<std::ptrdiff_t>(counters));
+    for (void* memory : memory_) device_.release(memory);
+    memory_.clear();
+    return out;
+  }
+
+  std::vector<double> expected(int r, int head) const {
+    const Row& row = rows_[static_cast<size_t>(r)];
+    const int dim = shape_.head_dim, last = static_cast<int>(row.slots.size()) - 1;
+    const int first = shape_.window > 0 ? std::max(0, last - shape_.window + 1) : 0;
+    const uint16_t* q = q_.data() + (static_cast<int64_t>(r) * shape_.heads + head) * dim;
+    std::vector<double> scores;
+    for (int p = first; p <= last; ++p) {
+      const int slot = row.slots[static_cast<size_t>(p)];
+      double score = 0.0;
+      for (int d = 0; d < dim; ++d) score += double{simt::from_f16(q[d])} * key(slot, head, d);
+      score *= shape_.scale();
+      if (shape_.soft_cap > 0) score = shape_.soft_cap * std::tanh(score / shape_.soft_cap);
+      scores.push_back(score);
+    }
+    double largest = *std::ranges::max_element(scores), total = 0.0;
+    if (shape_.sinks) {
+      largest = std::max(largest, double{sinks_[static_cast<size_t>(head)]});
+      total = std::exp(sinks_[static_cast<size_t>(head)] - largest);
+    }
+    std::vector<double> out(static_cast<size_t>(dim));
+    for (int p = first; p <= last; ++p) {
+      const double share = std::exp(scores[static_cast<size_t>(p - first)] - largest);
+      total += share;
+      for (int d = 0; d < dim; ++d) {
+        out[static_cast<size_t>(d)] += share * value(row.slots[static_cast<size_t>(p)], head, d);
+      }
+    }
+    for (double& x : out) x /= total;
+    return out;
+  }
+
+ private:
+  static constexpr int kPagesOf = 5;  // of a sequence that is not long
+
+  size_t at(int slot, int head, int element) const {
+    return static_cast<size_t>(head_offset(shape_.cache(), slot, shape_.kv_head(head)) + element);
+  }
+  double key(int slot, int head, int d) const {
+    return simt::from_f16(plane_[at(slot, head, key_element(shape_.cache(), slot, d))]);
+  }
+  double value(int slot, int head, int d) const {
+    return simt::from_f16(plane_[at(slot, head, value_element(shape_.cache(), slot, d))]);
+  }
+
+  // What no row sees has keys that are no numbers, and large values.
+  void fill_plane() {
+    const CacheShape cache = shape_.cache();
+    plane_.resize(static_cast<size_t>(head_offset(cache, pages_all_ * kPage, 0)));
+    for (int slot = 0; slot < pages_all_ * kPage; ++slot) {
+      for (int h = 0; h < shape_.kv_heads; ++h) {
+        for (int d = 0; d < shape_.head_dim; ++d) {
+          const auto from = static_cast<size_t>(head_offset(cache, slot, h));
+          plane_[from + static_cast<size_t>(key_element(cache, slot, d))] = 0x7fff;
+          plane_[from + static_cast<size_t>(value_element(cache, slot, d))] = 0x7bff;
+        }
+      }
+    }
+  }
+
+  void put(int slot) {
+    const CacheShape cache = shape_.cache();
+    for (int h = 0; h < shape_.kv_heads; ++h) {
+      const auto from = static_cast<size_t>(head_offset(cache, slot, h));
+      for (int d = 0; d < shape_.head_dim; ++d) {
+        plane_[from + static_cast<size_t>(key_element(cache, slot, d))] = numbers_.half(1.0f);
+        plane_[from + static_cast<size_t>(value_element(cache, slot, d))] = numbers_.half(1.0f);
+      }
+    }
+  }
+
+  // Slots of `count` positions of new pages.
+  std::vector<int> open(int count) {
+    pages_.emplace_back();
+    std::vector<int> slots;
+    for (int p = 0; p < count; ++p) {
+      if (p % kPage == 0) {
+        pages_.back().push_back(free_.back());
+        free_.pop_back();
+      }
+      slots.push_back(pages_.back().back() * kPage + p % kPage);
+      put(slots.back());
+    }
+    return slots;
+  }
+
+  void add_chain(int committed, int count) {
+    const std::vector<int> slots = open(committed + count);
+    for (int i = 0; i < count; ++i) {
+      Row row;
+      row.sequence = static_cast<int>(pages_.size()) - 1;
+      row.committed = committed;
+      row.slots.assign(slots.begin(), slots.begin() + committed + i + 1);
+      rows_.push_back(row);
+    }
+  }
+
+  // Each node below one of those before it, deeper ones more often; their slots lie anywhere.
+  void add_tree(int committed, int count) {
+    const std::vector<int> slots = open(committed);
+    std::vector<int> stray(kPage);
+    std::iota(stray.begin(), stray.end(), free_.back() * kPage);
+    free_.pop_back();
+    numbers_.shuffle(stray);
+    std::vector<std::vector<int>> paths = {{}};
+    for (int i = 0; i < count; ++i) {
+      const int back = numbers_.below(3);
+      std::vector<int> tail = paths[static_cast<size_t>(std::max(0, i - back))];
+      tail.push_back(stray[static_cast<size_t>(i)]);
+      put(tail.back());
+      paths.push_back(tail);
+      Row row;
+      row.sequence = static_cast<int>(pages_.size()) - 1;
+      row.linear = false;
+      row.committed = committed;
+      row.slots = slots;
+      row.slots.insert(row.slots.end(), tail.begin(), tail.end());
+      row.tail = tail;
+      rows_.push_back(row);
+    }
+  }
+
+  void describe(int first, int count, int of_tile) {
+    counts_.assign(kPassCounts, 0);
+    pass_rows_.clear();
+    tiles_.clear();
+    indices_.clear();
+    most_ = 0;
+    std::vector<int32_t> pages_at;
+    for (const std::vector<int32_t>& pages : pages_) {
+      pages_at.push_back(static_cast<int32_t>(indices_.size()));
+      indices_.insert(indices_.end(), pages.begin(), pages.end());
+    }
+    for (int r = first; r < first + count; ++r) {
+      const Row& row = rows_[static_cast<size_t>(r)];
+      const int position = static_cast<int>(row.slots.size()) - 1;
+      const bool goes_on = r > first && tiles_.back().count < of_tile &&
+                           rows_[static_cast<size_t>(r - 1)].sequence == row.sequence;
+      if (!goes_on) tiles_.push_back({r - first, 0, position, position});
+      PassTile& tile = tiles_.back();
+      ++tile.count;
+      tile.least = std::min(tile.least, position);
+      tile.most = std::max(tile.most, position);
+      most_ = std::max(most_, position);
+      pass_rows_.push_back({position, row.slots.back(), row.committed,
+                            pages_at[static_cast<size_t>(row.sequence)],
+                            static_cast<int32_t>(indices_.size()), row.linear ? 1 : 0});
+      indices_.insert(indices_.end(), row.tail.begin(), row.tail.end());
+    }
+    counts_[kRowCount] = count;
+    counts_[kTileCount] = static_cast<int32_t>(tiles_.size());
+  }
+
+  template <typename T>
+  T* upload(const std::vector<T>& data) {
+    void* to = device_.allocate(data.size() * sizeof(T));
+    memory_.push_back(to);
+    device_.copy_in(to, data.data(), data.size() * sizeof(T));
+    EXPECT_TRUE(device_.wait()) << device_.error();
+    return static_cast<T*>(to);
+  }
+
+  Shape shape_;
+  Device& device_;
+  Numbers numbers_;
+  int pages_all_ = 0, most_ = 0;
+  std::vector<int32_t> free_;
+  std::vector<std::vector<int32_t>> pages_;  // [sequence]
+  std::vector<Row> rows_;
+  std::vector<uint16_t> plane_, q_;
+  std::vector<float> sinks_;
+  std::vector<int32_t> counts_, indices_;
+  std::vector<PassRow> pass_rows_;
+  std::vector<PassTile> tiles_;
+  std::vector<void*> memory_;
+};
+
+class DeviceAttention : public testing::TestWithParam<Shape> {
+ protected:
+  void SetUp() override {
+    // As the models' tests: the emulated device, or another.
+    const char* name = std::getenv("AERIE_TEST_DEVICE");
+    Expected<std::unique_ptr<Device>> opened = open(name != nullptr ? name : "emulated");
+    ASSERT_TRUE(opened.ok()) << opened.status().message();
+    device_ = std::move(opened).value();
+    case_.emplace(GetParam(), *device_);
+    of_tile_ = most_tile_rows(GetParam().heads / GetParam().kv_heads);
+  }
+
+  std::unique_ptr<Device> device_;
+  std::optional<AttentionCase> case_;
+  int of_tile_ = 1;
+};
+
+TEST_P(DeviceAttention, IsSoftmaxOfWhatRowsSee) {
+  const std::vector<uint16_t> out = case_->run(0, case_->rows(), of_tile_, 1000);
+  const int heads = GetParam().heads, dim = GetParam().head_dim;
+  double worst = 0.0;
+  for (int r = 0; r < case_->rows(); ++r) {
+    for (int h = 0; h < heads; ++h) {
+      const std::vector<double> expected = case_->expected(r, h);
+      for (int d = 0; d < dim; ++d) {
+        const double x = simt::from_bf16(out[static_cast<size_t>((r * heads + h) * dim + d)]);
+        const double error = std::abs(x - expected[static_cast<size_t>(d)]);
+        // No number is no small error.
+        worst = error <= worst ? worst : error;
+        ASSERT_LE(error, 0.004) << "row " << r << " head " << h << " dimension " << d;
+      }
+    }
+  }
+  RecordProperty("worst", std::to_string(worst));
+}
+
+TEST_P(DeviceAttention, HoweverRowsArePutTogether) {
+  const int rows = case_->rows(), width = GetParam().heads * GetParam().head_dim;
+  const std::vector<uint16_t> all = case_->run(0, rows, of_tile_, 1000);
+  EXPECT_EQ(case_->run(0, rows, std::min(of_tile_, 3), 2), all) << "tiles of 3, two at a time";
+  for (int r = 0; r < rows; r += 4) {
+    const std::vector<uint16_t> alone = case_->run(r, 1, 1, 1);
+    EXPECT_TRUE(std::ranges::equal(
+        alone, std::span(all).subspan(static_cast<size_t>(r * width), alone.size())))
+        << "row " << r << " alone";
+  }
+}
+
+std::string name_of(const testing::TestParamInfo<Shape>& info) {
+  const Shape& s = info.param;
+  return std::to_string(s.heads) + "x" + std::to_string(s.kv_heads) + "x" +
+         std::to_string(s.head_dim) + (s.window > 0 ? "_window" : "") +
+         (s.soft_cap > 0 ? "_capped" : "") + (s.sinks ? "_sinks" : "") + "_" +
+         std::to_string(s.committed);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, DeviceAttention,
+    testing::Values(Shape{2, 2, 16}, Shape{3, 1, 48, 0, 4.0f}, Shape{4, 1, 64, 70},
+                    Shape{8, 2, 80, 0, 0.0f, true}, Shape{4, 1, 128, 0, 0.0f, false, 500},
+                    Shape{8, 1, 128, 150, 4.0f, true}, Shape{1, 1, 256},
+                    // More than one group of chunks; a window that begins within the first.
+                    Shape{2, 1, 16, 0, 0.0f, true, 9 * kChunk - 5},
+                    Shape{2, 1, 64, 7 * kChunk, 0.0f, false, 10 * kChunk - 5}),
+    name_of);
+
+}  // namespace aerie::device::device_attention_test
