@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -15,7 +14,7 @@
 #include <vector>
 
 #include "kernels/device/cache_place.h"
-#include "kernels/device/open_device.h"
+#include "tests/testing/device/test_device.h"
 
 namespace aerie::device::device_attention_test {
 
@@ -296,16 +295,10 @@ class AttentionCase {
 class DeviceAttention : public testing::TestWithParam<Shape> {
  protected:
   void SetUp() override {
-    // As the models' tests: the emulated device, or another.
-    const char* name = std::getenv("AERIE_TEST_DEVICE");
-    Expected<std::unique_ptr<Device>> opened = open(name != nullptr ? name : "emulated");
-    ASSERT_TRUE(opened.ok()) << opened.status().message();
-    device_ = std::move(opened).value();
-    case_.emplace(GetParam(), *device_);
+    case_.emplace(GetParam(), test::device_of_tests());
     of_tile_ = most_tile_rows(GetParam().heads / GetParam().kv_heads);
   }
 
-  std::unique_ptr<Device> device_;
   std::optional<AttentionCase> case_;
   int of_tile_ = 1;
 };

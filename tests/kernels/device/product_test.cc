@@ -5,30 +5,21 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "kernels/device/open_device.h"
 #include "kernels/device/pack.h"
 #include "tensor/blocks.h"
+#include "tests/testing/device/test_device.h"
 
 namespace aerie::device::product_test {
 
 constexpr int kMostRows = 256;
 
-Device& device_of_tests() {
-  static const std::unique_ptr<Device> device = [] {
-    const char* name = std::getenv("AERIE_TEST_DEVICE");
-    auto opened = open(name != nullptr ? name : "emulated");
-    EXPECT_TRUE(opened.ok()) << opened.status().message();
-    return std::move(opened).value();
-  }();
-  return *device;
-}
+using test::device_of_tests;
 
 // Device memory with the values it is given.
 template <typename T>
