@@ -11,7 +11,7 @@
 //   simt::shared<T>()              the block's dynamic shared memory
 //   simt::Array<T, N>              T[N]; the emulator checks indices
 //   simt::load4/8/16, load16_cached  reads of what nothing writes while the kernel runs
-//   simt::copy_async16, copy_commit, copy_wait<n>
+//   simt::copy_async16, copy_async16_if, copy_commit, copy_wait<n>
 //                                  from device into shared memory, in the background; other
 //                                  threads need a __syncthreads() after the wait
 //   simt::mma_bf16, mma_f16        the tensor cores' 16 x 8 x 16 product of a warp
