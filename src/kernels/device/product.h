@@ -65,6 +65,7 @@ class ProductWarp {
   using U = Unpack<kKind>;
   using Shared = typename S::Shared;
   using Sums = float[kPanels][kTiles][4];
+  static constexpr int kSuperLanes = U::kSuperBytes > 0 ? U::kSuperBytes / 16 : 1;
 
   SIMT_DEV ProductWarp(const ProductArgs& args, Shared& shared)
       : args_(args),
@@ -74,8 +75,10 @@ class ProductWarp {
         begin_(segment_begin(args.steps, warp_)),
         end_(segment_begin(args.steps, warp_ + 1)),
         copy_unit_(static_cast<int>(blockIdx.x)),
-        row_(args.x + static_cast<int64_t>(lane_ / 4) * args.x_stride +
-             lane_ % 4 * (U::kGroupsOf16 ? 4 : 8)),
+        copy_step_(begin_),
+        row_(reinterpret_cast<const unsigned char*>(args.x + static_cast<int64_t>(lane_ / 4) *
+                                                                 args.x_stride) +
+             lane_ % 4 * (U::kGroupsOf16 ? 8 : 16)),
         eight_rows_(static_cast<int64_t>(8) * args.x_stride) {
     // Rows that are not there are zeros.
     SIMT_UNROLL
@@ -91,12 +94,17 @@ class ProductWarp {
   // Asks for the first of what run() needs.
   SIMT_DEV void start() {
     find_weights();
-    SIMT_UNROLL
-    for (int i = 0; i < S::kDepth; ++i) copy(i);
+    is_there_ = begin_ < end_;
+    SIMT_UNROLL_BY(1)
+    for (int i = 0; i < S::kDepth; ++i) {
+      copy(i);
+      if (copy_step_ == end_) find_next_weights();
+    }
     simt::wait_for_previous();
     if constexpr (S::kAhead) {
       SIMT_UNROLL
-      for (int half = 0; half < 2; ++half) load_rows(begin_, half, inputs_[half]);
+      for (int half = 0; half < 2; ++half)
+        load_rows(static_cast<uint32_t>(begin_), half, inputs_[half]);
     }
     const int rows = *args_.rows;
     if (threadIdx.x == 0) shared_.rows = rows;
@@ -113,15 +121,21 @@ class ProductWarp {
         for (int j = 0; j < 4; ++j) sums[p][i][j] = 0.0f;
       }
     }
-    for (int step = begin_; step < end_; ++step) {
-      simt::copy_wait<S::kDepth - 1>();
-      __syncwarp();
-      if constexpr (S::kAhead) {
-        add(step, sums);
-      } else {
-        add_as_loaded(step, sums);
+    for (int step = begin_; step < end_;) {
+      // Until the segment ends, or that of the unit that is being copied.
+      int count = end_ - step;
+      if (is_there_ && end_ - copy_step_ < count) count = end_ - copy_step_;
+      for (const int last = step + count; step < last; ++step) {
+        simt::copy_wait<S::kDepth - 1>();
+        __syncwarp();
+        if constexpr (S::kAhead) {
+          add(step, sums);
+        } else {
+          add_as_loaded(step, sums);
+        }
+        slot_ = slot_ + 1 == S::kDepth ? 0 : slot_ + 1;
       }
-      slot_ = slot_ + 1 == S::kDepth ? 0 : slot_ + 1;
+      if (copy_step_ == end_) find_next_weights();
     }
   }
 
@@ -145,7 +159,8 @@ class ProductWarp {
     // Behind the last step comes the first, of the next unit.
     const int next = step + 1 < end_ ? step + 1 : begin_;
     SIMT_UNROLL
-    for (int half = 0; half < 2; ++half) load_rows(next, half, inputs_[half]);
+    for (int half = 0; half < 2; ++half)
+      load_rows(static_cast<uint32_t>(next), half, inputs_[half]);
   }
 
   // Half by half, of which one's activations are in registers.
@@ -156,7 +171,7 @@ class ProductWarp {
     copy_again();
     SIMT_UNROLL
     for (int half = 0; half < 2; ++half) {
-      load_rows(step, half, inputs_[0]);
+      load_rows(static_cast<uint32_t>(step), half, inputs_[0]);
       if constexpr (Panel<kKind, kTiles>::kHasMinima) inputs_[0].add_up();
       SIMT_UNROLL
       for (int p = 0; p < kPanels; ++p) {
@@ -177,8 +192,9 @@ class ProductWarp {
     copy(slot_);
   }
 
-  SIMT_DEV void load_rows(int step, int half, Inputs<kTiles>& inputs) const {
-    const uint16_t* x = row_ + step * kStep + half * 32;
+  SIMT_DEV void load_rows(uint32_t step, int half, Inputs<kTiles>& inputs) const {
+    const auto* x =
+        reinterpret_cast<const uint16_t*>(row_ + uint64_t{step} * (kStep * 2)) + half * 32;
     SIMT_UNROLL
     for (int i = 0; i < kTiles; ++i) load_row(i, x + i * eight_rows_, inputs.b[i]);
   }
@@ -198,7 +214,6 @@ class ProductWarp {
 
   // Where the weights of the unit that is to be copied lie.
   SIMT_DEV void find_weights() {
-    copy_step_ = begin_;
     SIMT_UNROLL
     for (int p = 0; p < kPanels; ++p) {
       int index = copy_unit_ * kPanels + p;
@@ -212,50 +227,61 @@ class ProductWarp {
         if (lane_ / 4 == p) scales_ = part.scales + first * U::kScaleBytes + lane_ % 4 * 16;
       }
       if constexpr (U::kSuperBytes > 0) {
-        constexpr int kLanes = U::kSuperBytes / 16;
-        if (lane_ >= 16 && (lane_ - 16) / kLanes == p) {
-          scales_ = part.supers + first / 4 * U::kSuperBytes + lane_ % kLanes * 16;
+        if (lane_ >= 16 && (lane_ - 16) / kSuperLanes == p) {
+          scales_ = part.supers + first / 4 * U::kSuperBytes + lane_ % kSuperLanes * 16;
         }
       }
     }
   }
 
-  // The next step that has not been copied.
-  SIMT_DEV void copy(int slot) {
-    if (copy_step_ == end_) {
-      copy_unit_ += static_cast<int>(gridDim.x);
-      if (copy_unit_ * kPanels < args_.panels) find_weights();
+  // The same of the unit after it, if there is one.
+  SIMT_DEV void find_next_weights() {
+    copy_unit_ += static_cast<int>(gridDim.x);
+    copy_step_ = begin_;
+    is_there_ = begin_ < end_ && copy_unit_ * kPanels < args_.panels;
+    if (!is_there_) return;
+    if (args_.panels % kPanels != 0 || (!args_.paired && args_.parts[0].panels < args_.panels)) {
+      find_weights();
+      return;
     }
-    if (copy_step_ < end_) copy_step(shared_.memory.stages[warp_][slot]);
-    simt::copy_commit();
+    // All units are as far apart; those of pairs have as many panels of each part.
+    const int64_t steps =
+        static_cast<int64_t>(gridDim.x) * (args_.paired ? kPanels / 2 : kPanels) * args_.steps;
+    SIMT_UNROLL
+    for (int p = 0; p < kPanels; ++p) codes_[p] += steps * U::kCodeBytes;
+    if constexpr (U::kSuperBytes > 0) {
+      scales_ += lane_ < 16 ? steps * U::kScaleBytes : steps / 4 * U::kSuperBytes;
+    } else {
+      scales_ += steps * U::kScaleBytes;
+    }
   }
 
-  SIMT_DEV void copy_step(unsigned char* stage) {
+  // The next step that has not been copied, if there is one.
+  SIMT_DEV void copy(int slot) {
+    unsigned char* stage = shared_.memory.stages[warp_][slot];
     const auto step = static_cast<uint32_t>(copy_step_);
     SIMT_UNROLL
     for (int p = 0; p < kPanels; ++p) {
       const unsigned char* codes = codes_[p] + uint64_t{step} * U::kCodeBytes;
       SIMT_UNROLL
       for (int at = 0; at < U::kCodeBytes; at += 512) {
-        if (at + 512 <= U::kCodeBytes || lane_ < 16) {
-          simt::copy_async16(stage + p * U::kCodeBytes + at + lane_ * 16, codes + at);
-        }
+        simt::copy_async16_if(is_there_ && (at + 512 <= U::kCodeBytes || lane_ < 16),
+                              stage + p * U::kCodeBytes + at + lane_ * 16, codes + at);
       }
     }
     if constexpr (U::kSuperBytes > 0) {
       const bool is_scale = lane_ < 16;
-      if (is_scale ? lane_ < kPanels * 4 : lane_ - 16 < kPanels * U::kSuperBytes / 16) {
-        // A super is of four steps.
-        simt::copy_async16(
-            stage + (is_scale ? S::kScalesAt + lane_ * 16 : S::kSupersAt + (lane_ - 16) * 16),
-            scales_ + (is_scale ? step * U::kScaleBytes : step / 4 * U::kSuperBytes));
-      }
+      const bool is_asked = is_scale ? lane_ < kPanels * 4 : lane_ - 16 < kPanels * kSuperLanes;
+      // A super is of four steps.
+      simt::copy_async16_if(
+          is_there_ && is_asked,
+          stage + (is_scale ? S::kScalesAt + lane_ * 16 : S::kSupersAt + (lane_ - 16) * 16),
+          scales_ + (is_scale ? step * U::kScaleBytes : step / 4 * U::kSuperBytes));
     } else if constexpr (U::kScaleBytes > 0) {
-      if (lane_ < kPanels * 4) {
-        simt::copy_async16(stage + S::kScalesAt + lane_ * 16,
-                           scales_ + uint64_t{step} * U::kScaleBytes);
-      }
+      simt::copy_async16_if(is_there_ && lane_ < kPanels * 4, stage + S::kScalesAt + lane_ * 16,
+                            scales_ + uint64_t{step} * U::kScaleBytes);
     }
+    simt::copy_commit();
     ++copy_step_;
   }
 
@@ -270,10 +296,11 @@ class ProductWarp {
   const ProductArgs& args_;
   Shared& shared_;
   int warp_, lane_, begin_, end_;
-  int copy_unit_, copy_step_ = 0;  // to be copied
+  int copy_unit_, copy_step_;  // to be copied
+  bool is_there_ = false;      // whether there is such a one
   int slot_ = 0;
-  const uint16_t* row_;  // the lane's, of the first tile
-  int64_t eight_rows_;   // elements
+  const unsigned char* row_;  // the lane's, of the first tile
+  int64_t eight_rows_;        // elements
   const unsigned char* codes_[kPanels];
   const unsigned char* scales_ = nullptr;
   Inputs<kTiles> inputs_[2];

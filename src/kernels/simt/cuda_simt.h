@@ -37,6 +37,14 @@ SIMT_DEV void copy_async16(void* to, const void* from) {
                "l"(from)
                : "memory");
 }
+// If `is_asked`, without a branch.
+SIMT_DEV void copy_async16_if(bool is_asked, void* to, const void* from) {
+  asm volatile(
+      "{.reg .pred p; setp.ne.u32 p, %2, 0; @p cp.async.cg.shared.global [%0], [%1], 16;}" ::"r"(
+          static_cast<unsigned>(__cvta_generic_to_shared(to))),
+      "l"(from), "r"(static_cast<unsigned>(is_asked))
+      : "memory");
+}
 SIMT_DEV void copy_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }

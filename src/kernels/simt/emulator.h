@@ -88,6 +88,9 @@ inline void copy_async16(void* to, const void* from) {
   note_copy({to, from});
   std::memset(to, 0xff, 16);
 }
+inline void copy_async16_if(bool is_asked, void* to, const void* from) {
+  if (is_asked) copy_async16(to, from);
+}
 template <int kLeft>
 void copy_wait() {
   for (Copy copy; next_copy(kLeft, copy);) std::memcpy(copy.to, copy.from, 16);

@@ -17,6 +17,7 @@
 //   simt::copy_async16, copy_commit, copy_wait<n>
 //                                  from device into shared memory, in the background; other
 //                                  threads need a __syncthreads() after the wait
+//   simt::copy_async16_if          the same where its first argument holds, without a branch
 //   simt::mma_bf16, mma_f16        the tensor cores' 16 x 8 x 16 product of a warp
 //   simt::and_or                   (word & mask) | bits
 //   simt::two_23_and_byte          2^23 and a word's byte, as a float
