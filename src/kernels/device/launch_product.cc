@@ -39,14 +39,6 @@ ProductArgs args_of(const Product& p) {
   return a;
 }
 
-int few_variant() {
-  static const int variant = [] {
-    const char* text = std::getenv("AERIE_FEW");
-    return text != nullptr ? std::atoi(text) : 0;
-  }();
-  return variant;
-}
-
 // Of the current device.
 struct Processors {
   int count = 1;
@@ -69,26 +61,38 @@ template <MatrixKind kKind, int kPanels, int kTiles>
 cudaError_t launch_few(const ProductArgs& args, cudaStream_t stream) {
   using S = ProductShape<kKind, kPanels, kTiles>;
   const int units = (args.panels + kPanels - 1) / kPanels;
-  const int places = processors().count * (few_variant() == 1 ? 1 : S::kBlocks);
+  const int places = processors().count * S::kBlocks;
   const auto blocks = static_cast<unsigned>(units < places || !S::kStays ? units : places);
   return simt::launch(product_kernel<kKind, kPanels, kTiles>,
                       {dim3(blocks), dim3(kProductThreads), sizeof(typename S::Shared), true},
                       stream, args);
 }
 
-// More panels to a block read the activations less often.
-template <MatrixKind kKind, int kTiles>
+// More panels to a block read the activations less often, and fewer keep more blocks busy: as was
+// measured on an H200.
+template <MatrixKind kKind>
 cudaError_t launch_fewest(const ProductArgs& args, cudaStream_t stream) {
-  const int few = few_variant();
+  const int each = args.panels / processors().count;
   if constexpr (Unpack<kKind>::kCodeBytes <= 512) {
-    if (few == 2 && args.panels >= 4 * processors().count) {
-      return launch_few<kKind, 4, kTiles>(args, stream);
-    }
+    if (each >= 4) return launch_few<kKind, 4, 1>(args, stream);
   }
-  if (few != 1 && few != 3 && args.panels < 4 * processors().count && !args.paired) {
-    return launch_few<kKind, 1, kTiles>(args, stream);
-  }
-  return launch_few<kKind, 2, kTiles>(args, stream);
+  const int least = kKind == MatrixKind::kBf16 ? 2 : 4;
+  if (each < least && !args.paired) return launch_few<kKind, 1, 1>(args, stream);
+  return launch_few<kKind, 2, 1>(args, stream);
+}
+
+// The rows from `first` on.
+ProductArgs rows_from(const ProductArgs& args, int first) {
+  ProductArgs rest = args;
+  const int64_t row = first;
+  rest.first_row = first;
+  rest.x += row * args.x_stride;
+  if (args.norm.squares != nullptr) rest.norm.squares += row * args.norm.stride;
+  if (args.y != nullptr) rest.y += row * args.y_stride;
+  if (args.out != nullptr) rest.out += row * args.out_stride;
+  if (args.next.out != nullptr) rest.next.out += row * args.next.stride;
+  if (args.next.squares != nullptr) rest.next.squares += row * args.next.squares_stride;
+  return rest;
 }
 
 template <MatrixKind kKind, int kPanels>
@@ -131,11 +135,13 @@ cudaError_t launch_many(const ProductArgs& args, int rows, int panels, cudaStrea
 template <MatrixKind kKind>
 cudaError_t launch_kind(const ProductArgs& args, const Product& product, cudaStream_t stream) {
   const int rows = product.most_rows;
-  if (rows <= 8) return launch_fewest<kKind, 1>(args, stream);
-  if (rows <= 16) return launch_fewest<kKind, 2>(args, stream);
-  if (rows <= 32) return launch_few<kKind, 2, 4>(args, stream);
-  if constexpr (kKind != MatrixKind::kBf16x2) {  // whose stages do not fit
-    if (rows <= kFewRows) return launch_few<kKind, 2, 8>(args, stream);
+  if (rows <= 8) return launch_fewest<kKind>(args, stream);
+  if (rows <= 16) return launch_few<kKind, 2, 2>(args, stream);
+  constexpr int kMost = 32;  // rows of a launch
+  if (rows <= kFewRows) {
+    const cudaError_t first = launch_few<kKind, 2, kMost / 8>(args, stream);
+    if (first != cudaSuccess || rows <= kMost) return first;
+    return launch_few<kKind, 2, kMost / 8>(rows_from(args, kMost), stream);
   }
   return launch_many<kKind>(args, rows, product.tile_panels, stream);
 }

@@ -106,7 +106,8 @@ class ProductWarp {
       for (int half = 0; half < 2; ++half)
         load_rows(static_cast<uint32_t>(begin_), half, inputs_[half]);
     }
-    const int rows = *args_.rows;
+    const int left = *args_.rows - args_.first_row;
+    const int rows = left < S::kRows ? left : S::kRows;
     if (threadIdx.x == 0) shared_.rows = rows;
     find_norms(rows);
   }
