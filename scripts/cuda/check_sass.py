@@ -54,12 +54,7 @@ class Row:
 
 
 TABLE = [
-    # What is spilled when a block turns to its next unit.
-    Row(r"\bproduct_kernel<(?P<kind>\w+), (?P<panels>\d), (?P<tiles>[12])>", registers=128, spills=40,
-        slots={"sm_90": {("kBf16", 1, 1): 55, ("kBf16", 2, 1): 35, ("kBf16", 2, 2): 35, ("kQ4", 1, 1): 105,
-                         ("kQ4", 2, 1): 90, ("kQ4", 2, 2): 100, ("kQ4K", 2, 1): 125, ("kQ8", 1, 1): 115,
-                         ("kQ8", 2, 1): 100, ("kQ8", 2, 2): 115}}),
-    Row(r"\bproduct_kernel<(?P<kind>\w+), (?P<panels>\d), (?P<tiles>\d)>", registers=128),
+    Row(r"product_kernel<(?P<kind>\w+), (?P<panels>\d), (?P<tiles>\d)>"),
     Row(r"tile_product_kernel<(?P<kind>\w+)>"),
     Row(r"attention_kernel<.*>", spills=16),
     Row(r".*", multiplies=False),

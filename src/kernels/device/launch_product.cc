@@ -87,11 +87,7 @@ cudaError_t launch_fewest(const ProductArgs& args, cudaStream_t stream) {
       return launch_few<kKind, 4, kTiles>(args, stream);
     }
   }
-  // Of one panel where those of two leave processors idle.
-  const int count = processors().count;
-  const bool is_small =
-      kTiles == 1 ? args.panels < 4 * count : args.panels > 2 * count && args.panels < 4 * count;
-  if (few != 1 && few != 3 && is_small && !args.paired) {
+  if (few != 1 && few != 3 && args.panels < 4 * processors().count && !args.paired) {
     return launch_few<kKind, 1, kTiles>(args, stream);
   }
   return launch_few<kKind, 2, kTiles>(args, stream);
