@@ -41,7 +41,7 @@ struct ProductShape {
                                 : kMostDepth < kLeastDepth ? kLeastDepth
                                                            : kMostDepth;
   // Whether a lane's registers suffice for a whole step of activations.
-  static constexpr bool kAhead = kTiles <= 4;
+  static constexpr bool kAhead = kTiles <= (U::kSuperBytes > 0 ? 2 : 4);
 
   struct Both {
     unsigned char stages[kSegments][kDepth][kStageBytes];
@@ -80,14 +80,8 @@ class ProductWarp {
                                                                  args.x_stride) +
              lane_ % 4 * (U::kGroupsOf16 ? 8 : 16)),
         eight_rows_(static_cast<int64_t>(8) * args.x_stride) {
-    // Rows that are not there are zeros.
-    SIMT_UNROLL
-    for (Inputs<kTiles>& inputs : inputs_) {
-      SIMT_UNROLL
-      for (int i = 0; i < kTiles; ++i) {
-        SIMT_UNROLL
-        for (int j = 0; j < 4; ++j) inputs.b[i][j] = 0;
-      }
+    if constexpr (S::kAhead) {
+      for (Inputs<kTiles>& inputs : inputs_) clear(inputs);
     }
   }
 
@@ -169,16 +163,18 @@ class ProductWarp {
     Codes<U> codes[kPanels];
     SIMT_UNROLL
     for (int p = 0; p < kPanels; ++p) read(p, codes[p]);
-    copy_again();
     SIMT_UNROLL
     for (int half = 0; half < 2; ++half) {
-      load_rows(static_cast<uint32_t>(step), half, inputs_[0]);
-      if constexpr (Panel<kKind, kTiles>::kHasMinima) inputs_[0].add_up();
+      Inputs<kTiles> inputs;
+      clear(inputs);
+      load_rows(static_cast<uint32_t>(step), half, inputs);
+      if constexpr (Panel<kKind, kTiles>::kHasMinima) inputs.add_up();
       SIMT_UNROLL
       for (int p = 0; p < kPanels; ++p) {
-        Panel<kKind, kTiles>::add(codes[p], half, inputs_[0], sums[p]);
+        Panel<kKind, kTiles>::add(codes[p], half, inputs, sums[p]);
       }
     }
+    copy_again();
   }
 
   SIMT_DEV void read(int p, Codes<U>& codes) const {
@@ -191,6 +187,15 @@ class ProductWarp {
   SIMT_DEV void copy_again() {
     __syncwarp();
     copy(slot_);
+  }
+
+  // Rows that are not there are zeros.
+  SIMT_DEV static void clear(Inputs<kTiles>& inputs) {
+    SIMT_UNROLL
+    for (int i = 0; i < kTiles; ++i) {
+      SIMT_UNROLL
+      for (int j = 0; j < 4; ++j) inputs.b[i][j] = 0;
+    }
   }
 
   SIMT_DEV void load_rows(uint32_t step, int half, Inputs<kTiles>& inputs) const {
