@@ -15,15 +15,15 @@ namespace aerie::device {
 inline constexpr int kGroupChunks = 8;
 
 // A part: sums of values by shares, then the largest score and the sum of shares.
-SIMT_DEV constexpr int part_floats(int head_dim) {
+SIMT_BOTH constexpr int part_floats(int head_dim) {
   return head_dim + 4;
 }
 // Parts of a row and head: chunks, then groups of them, the first of which may be cut by a window.
-SIMT_DEV constexpr int parts_of(int chunks) {
+SIMT_BOTH constexpr int parts_of(int chunks) {
   return chunks + chunks / kGroupChunks + 2;
 }
 // Counters of a block's rows and head of keys: of the groups, then of each one's chunks.
-SIMT_DEV constexpr int counters_of(int chunks) {
+SIMT_BOTH constexpr int counters_of(int chunks) {
   return chunks / kGroupChunks + 3;
 }
 

@@ -349,7 +349,7 @@ class AttentionBlock {
     clear(sums);
     const int t = lane_ % 4, g = lane_ / 4;
     const int whole = head_dim() / 32 * 32;
-    SIMT_UNROLL_BY(4)
+    SIMT_UNROLL_BY(kTiles == 4 && kHeadDim == 64 ? 1 : 4)
     for (int d = 0; d < whole; d += 32) {
       multiply_step(read16(first + d + t * 8), read16(second + d + t * 8), d, row, sums);
     }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #define SIMT_DEV __device__ __forceinline__
+#define SIMT_BOTH __host__ __device__ __forceinline__
 #define SIMT_UNROLL _Pragma("unroll")
 #define SIMT_PRAGMA(text) _Pragma(#text)
 #define SIMT_UNROLL_BY(n) SIMT_PRAGMA(unroll n)

@@ -25,6 +25,7 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define SIMT_DEV inline
+#define SIMT_BOTH inline
 #define SIMT_UNROLL
 #define SIMT_UNROLL_BY(n)
 #define threadIdx (::simt::here.thread)

@@ -7,6 +7,7 @@
 // of this folder:
 //
 //   SIMT_DEV                       a function that kernels call
+//   SIMT_BOTH                      one that the host calls, too
 //   SIMT_UNROLL, SIMT_UNROLL_BY(n) before a loop: its iterations become code of their own
 //   simt::shared<T>()              the block's dynamic shared memory
 //   simt::Array<T, N>              T[N]; the emulator checks indices
