@@ -210,8 +210,9 @@ void DeviceImpl::attend_tiles(const AttendLaunch& launch) {
 void DeviceImpl::attend(const Attend& args) {
   use();
   const int per_row = args.heads / args.shape.kv_heads;
-  const int of_tile = most_tile_rows(per_row);
-  int rows = of_tile < args.most_rows ? of_tile : args.most_rows;
+  int of_tile = most_tile_rows(per_row);
+  if (args.most_rows < of_tile) of_tile = args.most_rows;
+  int rows = of_tile;
   int64_t blocks = int64_t{args.most_chunks} * args.shape.kv_heads * args.most_tiles;
   while (rows > 1 && per_row * rows > 8 && 2 * blocks <= 2 * processors_ && variant() != 2) {
     rows = (rows + 1) / 2;
