@@ -16,7 +16,6 @@
 
 #include "kernels/device/cache_place.h"
 #include "kernels/device/open_device.h"
-#include "kernels/simt/emulation.h"
 
 namespace aerie::device::device_attention_test {
 
@@ -334,11 +333,6 @@ TEST_P(DeviceAttention, HoweverRowsArePutTogether) {
   const int rows = case_->rows(), width = GetParam().heads * GetParam().head_dim;
   const std::vector<uint16_t> all = case_->run(0, rows, of_tile_, 1000);
   EXPECT_EQ(case_->run(0, rows, std::min(of_tile_, 3), 2), all) << "tiles of 3, two at a time";
-  for (const uint64_t order : {1, 2, 3}) {
-    simt::set_order(order);
-    EXPECT_EQ(case_->run(0, rows, of_tile_, 1000), all) << "blocks and threads in order " << order;
-  }
-  simt::set_order(0);
   for (int r = 0; r < rows; r += 4) {
     const std::vector<uint16_t> alone = case_->run(r, 1, 1, 1);
     EXPECT_TRUE(std::ranges::equal(
