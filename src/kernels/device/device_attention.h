@@ -31,7 +31,6 @@ struct AttendLaunch {
   Attend a;
   int rows;    // of a block: a tile is cut where there are few blocks
   int pieces;  // of a tile
-  bool fetch;  // ask for keys and values ahead
 };
 
 // Of what an earlier kernel wrote, which load16() may not be used for.
@@ -114,12 +113,12 @@ class AttentionBlock {
         columns_(per_row_ * tile_.count) {}
 
   // What does not depend on the launch before.
-  SIMT_DEV void prepare(bool fetch) {
+  SIMT_DEV void prepare() {
     load_rows();
     __syncthreads();
     find_bounds();
     if (shared_.rows[0].linear == 0) load_tails();
-    if (fetch) fetch_pages();
+    fetch_pages();
   }
 
   SIMT_DEV void run() {
@@ -349,7 +348,7 @@ class AttentionBlock {
     clear(sums);
     const int t = lane_ % 4, g = lane_ / 4;
     const int whole = head_dim() / 32 * 32;
-    SIMT_UNROLL_BY(4)
+    SIMT_UNROLL_BY(kTiles == 4 && kHeadDim == 64 ? 1 : 4)
     for (int d = 0; d < whole; d += 32) {
       multiply_step(read16(first + d + t * 8), read16(second + d + t * 8), d, row, sums);
     }
@@ -671,7 +670,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 0 ? 2 : 1)
   const AttentionPiece piece(launch);
   if (!piece.is_there) return simt::wait_for_previous();
   AttentionBlock<kTiles, kHeadDim> block(launch.a, shared, piece);
-  block.prepare(launch.fetch);
+  block.prepare();
   simt::wait_for_previous();
   block.run();
 }

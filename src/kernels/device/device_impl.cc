@@ -2,7 +2,6 @@
 #include "kernels/device/device_impl.h"
 
 #include <cstdio>
-#include <cstdlib>
 #include <type_traits>
 
 #include "kernels/device/device_attention.h"
@@ -18,12 +17,6 @@ struct Graph {
 };
 
 namespace {
-
-// Of attention, to be timed.
-int variant() {
-  static const char* text = std::getenv("AERIE_ATTN");
-  return text != nullptr ? std::atoi(text) : 0;
-}
 
 class DeviceImpl final : public Device {
  public:
@@ -210,14 +203,15 @@ void DeviceImpl::attend_tiles(const AttendLaunch& launch) {
 void DeviceImpl::attend(const Attend& args) {
   use();
   const int per_row = args.heads / args.shape.kv_heads;
-  const int of_tile = most_tile_rows(per_row);
-  int rows = of_tile < args.most_rows ? of_tile : args.most_rows;
+  int of_tile = most_tile_rows(per_row);
+  if (args.most_rows < of_tile) of_tile = args.most_rows;
+  int rows = of_tile;
   int64_t blocks = int64_t{args.most_chunks} * args.shape.kv_heads * args.most_tiles;
-  while (rows > 1 && per_row * rows > 8 && 2 * blocks <= 2 * processors_ && variant() != 2) {
+  while (rows > 1 && per_row * rows > 8 && 2 * blocks <= 2 * processors_) {
     rows = (rows + 1) / 2;
     blocks *= 2;
   }
-  const AttendLaunch launch = {args, rows, (of_tile + rows - 1) / rows, variant() != 1};
+  const AttendLaunch launch = {args, rows, (of_tile + rows - 1) / rows};
   if (per_row * rows <= 8) {
     attend_tiles<1>(launch);
   } else if (per_row * rows <= 16) {
