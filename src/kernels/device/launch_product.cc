@@ -86,6 +86,7 @@ ProductArgs rows_from(const ProductArgs& args, int first) {
   ProductArgs rest = args;
   const int64_t row = first;
   rest.first_row = first;
+  rest.most_rows -= first;
   rest.x += row * args.x_stride;
   if (args.norm.squares != nullptr) rest.norm.squares += row * args.norm.stride;
   if (args.y != nullptr) rest.y += row * args.y_stride;
