@@ -3,7 +3,7 @@
 # CMake's own CUDA language is not used: it asks for a whole toolkit, where four packages of PyPI have all that is needed
 # (scripts/cuda/fetch_nvcc.sh).
 option(AERIE_CUDA "Build what runs models on NVIDIA's GPUs (needs nvcc; docs/cuda.md)" OFF)
-set(AERIE_CUDA_ARCHITECTURES "80;86;89;90;100;120" CACHE STRING
+set(AERIE_CUDA_ARCHITECTURES "90;100" CACHE STRING
   "Of GPUs that libaerie_cuda.so has code for; newer ones compile the last one's when they open it")
 set(AERIE_NVCC_FLAGS "" CACHE STRING "More flags for nvcc, e.g. -lineinfo")
 

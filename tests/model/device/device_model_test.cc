@@ -69,6 +69,22 @@ TEST_P(DeviceModel, HoweverThePromptIsCut) {
   }
 }
 
+// A real device gives the emulator's bits, and so whatever was proved there holds here.
+TEST_P(DeviceModel, HasTheEmulatorsBits) {
+  if (test::is_emulated()) GTEST_SKIP() << "AERIE_TEST_DEVICE names no other";
+  const auto emulated = device::open("emulated");
+  ASSERT_TRUE(emulated.ok()) << emulated.status().message();
+  const std::vector<int32_t> text = tokens(75);
+  Bench bench(file(), **emulated, 1);
+  const auto expected = bench.read(*bench.cache().open(), text, 75);
+  for (const int chunk : {1, 10, 75}) {
+    const auto actual = in_chunks(text, chunk);
+    for (size_t r = 0; r < expected.size(); ++r) {
+      ASSERT_TRUE(actual[r] == expected[r]) << "chunks of " << chunk << ", row " << r;
+    }
+  }
+}
+
 class DeviceTree : public DeviceModel {};
 
 // Behind nothing, and where the tree crosses a page, a chunk of attention, both at its root.
@@ -202,8 +218,6 @@ TEST_F(DevicePass, IsOneGraphAndOneWait) {
 // A device that is lost in the middle: the pass says so, and nothing ends.
 TEST_F(DevicePass, SaysWhenTheDeviceIsLost) {
   if (!test::is_emulated()) GTEST_SKIP() << "the emulator can be told to fail";
-  const auto lost = device::open("emulated");
-  ASSERT_TRUE(lost.ok()) << lost.status().message();
   const std::vector<int32_t> text = test::random_tokens(3, 30, vocab_of_files());
   for (const long operations : {0, 3, 11}) {
     auto device = device::open("emulated");
