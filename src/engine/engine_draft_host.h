@@ -7,9 +7,9 @@
 
 #include "base/status.h"
 #include "draft/draft_host.h"
+#include "engine/model_source.h"
 #include "engine/placement/device_choice.h"
 #include "engine/placement/memory.h"
-#include "engine/model_source.h"
 
 namespace aerie {
 
