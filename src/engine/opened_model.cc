@@ -196,7 +196,10 @@ int Opening::context_by_memory(const ModelConfig& config) {
   set_decoder();
   const int64_t least = std::min<int64_t>(most, EngineOptions::kDefaultContext);
   if (const int64_t free = free_memory(); free >= 0) {
-    const int64_t left = free - weight_bytes();
+    // On a device what passes work with has to be there from the beginning.
+    const int64_t work =
+        out_.device ? device_working_bytes(*out_.source.file, out_.model_options) : 0;
+    const int64_t left = free - weight_bytes() - work;
     const double share = cache_share() * static_cast<double>(std::max<int64_t>(0, left));
     const int64_t fit =
         positions_in(static_cast<int64_t>(share), most, config, options_.cache_type, windows());

@@ -168,6 +168,8 @@ class Backend {
 
   // Bytes of PackedMatrix::data for a [k, n] view of any DType, whose values are not read.
   virtual int64_t packed_bytes(const TensorView& weights) const = 0;
+  // Whether matrices take their data from the arena that allocate() is given.
+  virtual bool uses_arena() const { return true; }
   // A matrix for such a view with all of its data 0.
   virtual Expected<PackedMatrix> allocate(const TensorView& weights, Arena& arena) const;
   // Repacks views into matrices that allocate() made for them. What will go into one matmul() goes

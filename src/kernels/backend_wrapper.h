@@ -18,6 +18,7 @@ class BackendWrapper : public Backend {
   int64_t packed_bytes(const TensorView& weights) const override {
     return inner_.packed_bytes(weights);
   }
+  bool uses_arena() const override { return inner_.uses_arena(); }
   Expected<PackedMatrix> allocate(const TensorView& weights, Arena& arena) const override {
     return inner_.allocate(weights, arena);
   }

@@ -149,6 +149,8 @@ int64_t working_bytes(const ModelConfig& config, const ModelOptions& options) {
 
 Expected<ModelCache> make_cache(Model& model, KvCache::Creation creation) {
   creation.planes = model.cache_planes();
+  // Planes elsewhere hold all positions.
+  if (creation.planes == KvCache::Planes::kElsewhere) creation.windows = {0, 0, 0};
   AERIE_ASSIGN_OR_RETURN(KvCache made, KvCache::create(model.cache_config(), creation));
   auto cache = std::make_unique<KvCache>(std::move(made));
   AERIE_RETURN_IF_ERROR(model.attach(*cache, {}));

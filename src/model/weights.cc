@@ -120,7 +120,8 @@ Expected<float> WeightLoader::factor(const std::string& name, int64_t index, int
 
 Expected<Arena*> WeightLoader::arena() {
   if (!arena_) {
-    const int64_t bytes = packed_weight_bytes(file_, *options_.backend);
+    const bool used = options_.backend->uses_arena();
+    const int64_t bytes = used ? packed_weight_bytes(file_, *options_.backend) : 0;
     AERIE_ASSIGN_OR_RETURN(arena_, Arena::reserve(static_cast<size_t>(bytes)));
   }
   return &*arena_;

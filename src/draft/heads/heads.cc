@@ -108,6 +108,10 @@ Expected<std::unique_ptr<Drafter>> make_head_drafter(const MethodConfig& config,
   options.max_positions = target.max_positions;
   options.cache_type = target.cache_type;
   const HeadTarget for_head = head_target(target, options.drafter);
+  if (for_head.parts.weights == nullptr) {
+    return not_supported("{}: {} has no embedding and output that a head can share", path,
+                         target.file->name());
+  }
   AERIE_ASSIGN_OR_RETURN(std::unique_ptr<FeatureHead> head,
                          config.method->load_head(*file, for_head, settings));
   if (const size_t taps = head->tap_layers().size();

@@ -276,7 +276,8 @@ class Device {
   // "" while there was none.
   virtual const char* error() = 0;
 
-  // Between these, work is written down instead of put on the stream. null: error().
+  // Between these, work is written down instead of put on the stream. null: error(), or where that
+  // is "", there is no memory for a graph.
   virtual void begin_graph() = 0;
   virtual Graph* end_graph() = 0;
   virtual void launch(Graph* graph) = 0;

@@ -30,15 +30,23 @@ class DeviceImpl final : public Device {
 
   Info info() override;
   void* allocate(size_t bytes) override;
-  void release(void* memory) override { note(cudaFree(memory), "freeing memory"); }
+  void release(void* memory) override {
+    use();
+    note(cudaFree(memory), "freeing memory");
+  }
   void* allocate_host(size_t bytes) override;
-  void release_host(void* memory) override { note(cudaFreeHost(memory), "freeing memory"); }
+  void release_host(void* memory) override {
+    use();
+    note(cudaFreeHost(memory), "freeing memory");
+  }
   void copy_in(void* to, const void* from, size_t bytes) override {
     if (bytes == 0) return;
+    use();
     note(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_), "a copy to it");
   }
   void copy_out(void* to, const void* from, size_t bytes) override {
     if (bytes == 0) return;
+    use();
     note(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "a copy from it");
   }
   void clear(void* memory, size_t bytes) override {
@@ -46,6 +54,7 @@ class DeviceImpl final : public Device {
     note(cudaMemsetAsync(memory, 0, bytes, stream_), "clearing memory");
   }
   bool wait() override {
+    use();
     note(cudaStreamSynchronize(stream_), "the work");
     return error_[0] == '\0';
   }
@@ -156,8 +165,14 @@ Graph* DeviceImpl::end_graph() {
   note(cudaStreamEndCapture(stream_, &graph), "writing down work");
   if (graph == nullptr) return nullptr;
   auto* out = new Graph;
-  note(cudaGraphInstantiate(&out->exec, graph, 0), "preparing a graph");
+  const cudaError_t made = cudaGraphInstantiate(&out->exec, graph, 0);
   cudaGraphDestroy(graph);
+  if (made == cudaErrorMemoryAllocation) {  // no error of later work
+    static_cast<void>(cudaGetLastError());
+    destroy(out);
+    return nullptr;
+  }
+  note(made, "preparing a graph");
   if (error_[0] == '\0') return out;
   destroy(out);
   return nullptr;
@@ -165,12 +180,15 @@ Graph* DeviceImpl::end_graph() {
 
 void DeviceImpl::destroy(Graph* graph) {
   if (graph == nullptr) return;
+  use();
   if (graph->exec != nullptr) cudaGraphExecDestroy(graph->exec);
   delete graph;
 }
 
 void DeviceImpl::product(const Product& args) {
-  if (args.most_rows > 0) note(launch_product(args, stream_), "a product");
+  if (args.most_rows <= 0) return;
+  use();
+  note(launch_product(args, stream_), "a product");
 }
 
 void DeviceImpl::place(const Place& args) {

@@ -308,7 +308,7 @@ class ProductWarp {
   const unsigned char* row_;  // the lane's, of the first tile
   int64_t eight_rows_;        // elements
   const unsigned char* codes_[kPanels];
-  const unsigned char* scales_ = nullptr;
+  const unsigned char* scales_ = args_.parts[0].codes;
   Inputs<kTiles> inputs_[2];
 };
 

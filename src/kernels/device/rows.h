@@ -131,6 +131,7 @@ class PlaceWarp {
     turn(x, a_.key_norm, key);
     const bool finite = put_values(x + a_.shape.kv_heads * dim, place);
     if (finite) return;
+    __syncwarp();  // other lanes wrote what follows
     for (int d = lane_; d < dim; d += 32) {
       key[d] = 0x7fffu;
       place[value_element(a_.shape, slot_, d)] = 0;

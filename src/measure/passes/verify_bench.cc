@@ -30,10 +30,10 @@ Status check(const VerifyOptions& options) {
     if (rows < 1 || rows > kMostRows) return refuse("--rows", rows, 1, kMostRows);
   }
   for (const int context : options.contexts) {
-    if (context < 1) return refuse("--context", context, 1, 1 << 26);
+    if (context < 1 || context > (1 << 26)) return refuse("--context", context, 1, 1 << 26);
   }
   for (const int tokens : options.prompts) {
-    if (tokens < 1) return refuse("--prompt", tokens, 1, 1 << 26);
+    if (tokens < 1 || tokens > (1 << 26)) return refuse("--prompt", tokens, 1, 1 << 26);
   }
   if (options.repeats < 1 || options.repeats > kMostRepeats) {
     return refuse("--repeat", options.repeats, 1, kMostRepeats);

@@ -18,6 +18,7 @@ class DevicePacker final : public kernels::BackendWrapper {
       : BackendWrapper(host), device_(device), pool_(pool) {}
 
   int64_t packed_bytes(const TensorView& weights) const override;
+  bool uses_arena() const override { return false; }
   Expected<kernels::PackedMatrix> allocate(const TensorView& weights, Arena& arena) const override;
   // Two of one size that are packed together become of one kind: a gate and what it multiplies.
   void pack(ThreadPool& pool, std::span<const TensorView> weights,

@@ -67,6 +67,7 @@ const char* what_is_missing(const Blueprint& b) {
   if (b.query_key_norm == QueryKeyNorm::kRow) return "norms of all queries together";
   if (b.query_key_value_limit != 0.0) return "queries and keys within a limit";
   if (b.attention_gate) return "gated attention";
+  if (b.attention_sinks) return "attention sinks";
   if (b.activation == kernels::Activation::kClampedSilu) return "a clamped activation";
   if (b.experts_beside || b.per_layer_width > 0 || b.layer_scales) return "inputs of each layer";
   if (b.learned_positions) return "learned positions";

@@ -20,6 +20,10 @@ int64_t device_weight_bytes(const ModelFile& file) {
     const TensorView view = {*tensor.dtype, Device::kCpu, tensor.shape, nullptr};
     const bool is_table = tensor.name == "token_embd.weight";
     if (is_table && file.find_tensor("output.weight") != nullptr) continue;  // stays with the host
+    if (view.rows() == 1) {                                                  // a vector, as floats
+      bytes += view.elements() * static_cast<int64_t>(sizeof(float));
+      continue;
+    }
     const device::MatrixBytes panel =
         device::panel_bytes(device::kind_of(view.dtype), view.row_length());
     bytes += device::panels_of(view.rows()) * panel.all();

@@ -29,7 +29,14 @@ void PassGraphs::run(const PassShape& shape, int cache, const std::function<void
   device_.begin_graph();
   launch();
   device::Graph* graph = device_.end_graph();
-  if (graph == nullptr) return;  // the device's error
+  if (graph == nullptr) {
+    // Without memory for one more, work goes without.
+    if (device_.error()[0] == '\0') {
+      clear();
+      launch();
+    }
+    return;
+  }
   graphs_.insert({{shape, cache}, graph});
   device_.launch(graph);
 }
