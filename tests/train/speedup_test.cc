@@ -282,6 +282,7 @@ TEST(Speedup, GoesOnWhereItWasInterrupted) {
 
 TEST(Speedup, RefusesWhatCannotBe) {
   Speedup run;
+  run.options.budget = 60.0;  // it is stopped long before; busy machines ask for more than others
   const auto refused = [&](const SpeedupOptions& options, StatusCode code, const char* why) {
     const auto end = speedup(options);
     EXPECT_EQ(end.status().code(), code) << end.status().message();
@@ -313,7 +314,7 @@ TEST(Speedup, RefusesWhatCannotBe) {
   run.cancel = false;
   options = run.options;
   options.budget = 1000.0;
-  refused(options, StatusCode::kInvalidArgument, "budget 20 s there, 1000 s now");
+  refused(options, StatusCode::kInvalidArgument, "budget 60 s there, 1000 s now");
   options = run.options;
   options.prompts = {test::write_prompts(run.scratch, "others.jsonl", kPrompts - 1)};
   refused(options, StatusCode::kInvalidArgument, "other prompts");

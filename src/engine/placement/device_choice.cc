@@ -69,10 +69,6 @@ std::string asked_device(const EngineOptions& options) {
 Status check_layers(const EngineOptions& options, const ModelConfig& config) {
   if (!options.device_layers) return {};
   const int layers = *options.device_layers;
-  if (layers == 0 && options.device != kAuto && options.device != kCpu) {
-    return invalid_argument("--n-gpu-layers 0 is the processor, and --device {} is not: give one",
-                            options.device);
-  }
   if (layers == 0 || layers >= config.layers) return {};
   return invalid_argument(
       "--n-gpu-layers {}: layers are not divided between a device and the processor: give 0, or {} "
