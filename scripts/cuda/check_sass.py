@@ -260,7 +260,7 @@ def self_test():
             "IADD3 R1, R1, 0x1, RZ", "@P0 BRA 0x10", "EXIT", "BRA 0x60"]
     good, name, attention = kernel_of(*loop), "void d::product_kernel<(d::MatrixKind)2, 4, 1>(A)", "attention_kernel<1>"
     assert good.hot_loop() == (4, 1, 0), good.hot_loop()
-    assert shape_of(short(name)) == ("kQ4", 4, 1) and shape_of("tile_product_kernel<kQ8>") == ("kQ8", 2, 8)
+    assert shape_of(short(name)) == ("kQ4", 4, 1) and shape_of("tile_product_kernel<kQ8, 2>") == ("kQ8", 2, 8)
     assert slots_of(good, ("kQ4", 2, 1)) == 16 and slots_of(good, ("kBf16x2", 2, 1)) == 32
     assert slots_of(good, ("kQ4K", 2, 1)) == 24 and slots_of(good, None) is None
     assert problems_of(good) == problems_of(good, name) == problems_of(good, name, slots=16) == []
