@@ -39,6 +39,12 @@ struct ProductArgs {
   uint16_t* out;
   int out_stride;
   Glu glu;
+  struct Ahead {
+    const unsigned char* from;
+    uint32_t each;  // bytes of a warp
+    uint32_t bytes;
+  };
+  Ahead ahead[kMostAhead];
 };
 
 // The part that panel `index` is of, and which of its panels it is.
@@ -74,7 +80,7 @@ SIMT_DEV void inverse_rms(const InputNorm& norm, int first, int stride, int end,
     squares[r] = norm.squares + static_cast<int64_t>(row < end ? row : end - 1) * norm.stride;
     sums[r] = 0.0f;
   }
-  SIMT_UNROLL_BY(4)
+  SIMT_UNROLL_BY(kCount == 1 ? 8 : 4)
   for (int i = lane; i < norm.count; i += 32) {
     SIMT_UNROLL
     for (int r = 0; r < kCount; ++r) sums[r] += squares[r][i];

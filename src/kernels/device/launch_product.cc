@@ -3,8 +3,16 @@
 #include "kernels/device/product.h"
 #include "kernels/device/tile_product.h"
 
+#include <cstdlib>
+
 namespace aerie::device {
 namespace {
+
+// TRIAL: 1: weights to come are fetched; 2: one block to a processor; 4: two panels at most.
+int variant() {
+  const char* text = std::getenv("AERIE_FEW");
+  return text != nullptr ? std::atoi(text) : 0;
+}
 
 ProductArgs args_of(const Product& p) {
   ProductArgs a = {};
@@ -58,11 +66,20 @@ Processors processors() {
 }
 
 template <MatrixKind kKind, int kPanels, int kTiles>
-cudaError_t launch_few(const ProductArgs& args, cudaStream_t stream) {
+cudaError_t launch_few(ProductArgs args, const Product& product, cudaStream_t stream) {
   using S = ProductShape<kKind, kPanels, kTiles>;
   const int units = (args.panels + kPanels - 1) / kPanels;
-  const int places = processors().count * S::kBlocks;
+  const int places = processors().count * ((variant() & 2) != 0 ? 1 : S::kBlocks);
   const auto blocks = static_cast<unsigned>(units < places || !S::kStays ? units : places);
+  if ((variant() & 1) != 0) {
+    for (int i = 0; i < kMostAhead; ++i) {
+      const Product::Ahead& ahead = product.ahead[i];
+      const int64_t warps = int64_t{blocks} * kSegments;
+      args.ahead[i] = {static_cast<const unsigned char*>(ahead.from),
+                       static_cast<uint32_t>((ahead.bytes + warps - 1) / warps + 127) / 128 * 128,
+                       static_cast<uint32_t>(ahead.bytes)};
+    }
+  }
   return simt::launch(product_kernel<kKind, kPanels, kTiles>,
                       {dim3(blocks), dim3(kProductThreads), sizeof(typename S::Shared), true},
                       stream, args);
@@ -71,14 +88,14 @@ cudaError_t launch_few(const ProductArgs& args, cudaStream_t stream) {
 // More panels to a block read the activations less often, and fewer keep more blocks busy: as was
 // measured on an H200.
 template <MatrixKind kKind>
-cudaError_t launch_fewest(const ProductArgs& args, cudaStream_t stream) {
+cudaError_t launch_fewest(const ProductArgs& args, const Product& product, cudaStream_t stream) {
   const int each = args.panels / processors().count;
   if constexpr (Unpack<kKind>::kCodeBytes <= 512) {
-    if (each >= 4) return launch_few<kKind, 4, 1>(args, stream);
+    if (each >= 4 && (variant() & 4) == 0) return launch_few<kKind, 4, 1>(args, product, stream);
   }
   const int least = kKind == MatrixKind::kBf16 ? 2 : 4;
-  if (each < least && !args.paired) return launch_few<kKind, 1, 1>(args, stream);
-  return launch_few<kKind, 2, 1>(args, stream);
+  if (each < least && !args.paired) return launch_few<kKind, 1, 1>(args, product, stream);
+  return launch_few<kKind, 2, 1>(args, product, stream);
 }
 
 // The rows from `first` on.
@@ -136,13 +153,13 @@ cudaError_t launch_many(const ProductArgs& args, int rows, int panels, cudaStrea
 template <MatrixKind kKind>
 cudaError_t launch_kind(const ProductArgs& args, const Product& product, cudaStream_t stream) {
   const int rows = product.most_rows;
-  if (rows <= 8) return launch_fewest<kKind>(args, stream);
-  if (rows <= 16) return launch_few<kKind, 2, 2>(args, stream);
+  if (rows <= 8) return launch_fewest<kKind>(args, product, stream);
+  if (rows <= 16) return launch_few<kKind, 2, 2>(args, product, stream);
   constexpr int kMost = 32;  // rows of a launch
   if (rows <= kFewRows) {
-    const cudaError_t first = launch_few<kKind, 2, kMost / 8>(args, stream);
+    const cudaError_t first = launch_few<kKind, 2, kMost / 8>(args, product, stream);
     if (first != cudaSuccess || rows <= kMost) return first;
-    return launch_few<kKind, 2, kMost / 8>(rows_from(args, kMost), stream);
+    return launch_few<kKind, 2, kMost / 8>(rows_from(args, kMost), product, stream);
   }
   return launch_many<kKind>(args, rows, product.tile_panels, stream);
 }

@@ -101,9 +101,8 @@ class ProductWarp {
         load_rows(static_cast<uint32_t>(begin_), half, inputs_[half]);
     }
     const int left = *args_.rows - args_.first_row;
-    const int rows = left < S::kRows ? left : S::kRows;
-    if (threadIdx.x == 0) shared_.rows = rows;
-    find_norms(rows);
+    find_norms();
+    if (threadIdx.x == 0) shared_.rows = left < S::kRows ? left : S::kRows;
   }
 
   // The sums of the segment in the next unit.
@@ -244,8 +243,12 @@ class ProductWarp {
   SIMT_DEV void find_next_weights() {
     copy_unit_ += static_cast<int>(gridDim.x);
     copy_step_ = begin_;
+    const bool was_there = is_there_;
     is_there_ = begin_ < end_ && copy_unit_ * kPanels < args_.panels;
-    if (!is_there_) return;
+    if (!is_there_) {
+      if (was_there) fetch_ahead();
+      return;
+    }
     if (args_.panels % kPanels != 0 || (!args_.paired && args_.parts[0].panels < args_.panels)) {
       find_weights();
       return;
@@ -259,6 +262,19 @@ class ProductWarp {
       scales_ += lane_ < 16 ? steps * U::kScaleBytes : steps / 4 * U::kSuperBytes;
     } else {
       scales_ += steps * U::kScaleBytes;
+    }
+  }
+
+  // The warp's share of what launches to come take.
+  SIMT_DEV void fetch_ahead() const {
+    SIMT_UNROLL_BY(1)
+    for (int i = 0; i < kMostAhead; ++i) {
+      const ProductArgs::Ahead& ahead = args_.ahead[i];
+      if (ahead.bytes == 0) return;
+      const uint32_t at = (blockIdx.x * kSegments + static_cast<uint32_t>(warp_)) * ahead.each;
+      if (lane_ != 0 || at >= ahead.bytes) continue;
+      const uint32_t left = ahead.bytes - at;
+      simt::fetch_bytes(ahead.from + at, left < ahead.each ? left : ahead.each);
     }
   }
 
@@ -291,9 +307,10 @@ class ProductWarp {
     ++copy_step_;
   }
 
-  SIMT_DEV void find_norms(int rows) {
+  // Of all rows that there may be, as how many there are is on its way.
+  SIMT_DEV void find_norms() {
     if (args_.norm.squares == nullptr) return;
-    for (int row = warp_; row < rows && row < S::kRows; row += kSegments) {
+    for (int row = warp_; row < args_.most_rows && row < S::kRows; row += kSegments) {
       const float inverse = inverse_rms(args_.norm, row);
       if (lane_ == 0) shared_.inverse[row] = inverse;
     }
@@ -339,9 +356,26 @@ SIMT_DEV void write_pairs(const ProductArgs& a, const typename S::Shared& shared
   }
 }
 
+// What a thread's first output is added to, asked for while the sums are made.
+struct StreamPlace {
+  float x = 0.0f, weight = 0.0f;
+};
+template <typename S>
+SIMT_DEV StreamPlace stream_place(const ProductArgs& a, int unit) {
+  StreamPlace place;
+  const int row = static_cast<int>(threadIdx.x) / S::kOutputs;
+  const int n = unit * S::kOutputs + static_cast<int>(threadIdx.x) % S::kOutputs;
+  if (a.output != Output::kResidual || row >= a.most_rows || row >= S::kRows || n >= a.n) {
+    return place;
+  }
+  place.x = a.y[static_cast<int64_t>(row) * a.y_stride + n];
+  if (a.next.out != nullptr) place.weight = a.next.weight[n];
+  return place;
+}
+
 template <typename S>
 SIMT_DEV void write_outputs(const ProductArgs& a, const typename S::Shared& shared, int unit,
-                            int rows) {
+                            int rows, const StreamPlace& first) {
   // All lanes go the same way: sums of squares are taken across them.
   for (int i = static_cast<int>(threadIdx.x); i < S::kRows * S::kOutputs; i += kProductThreads) {
     const int row = i / S::kOutputs, output = i % S::kOutputs;
@@ -355,7 +389,9 @@ SIMT_DEV void write_outputs(const ProductArgs& a, const typename S::Shared& shar
       const float value = finish(a, place.part, place.index * kPanel + output % kPanel,
                                  added_up<S>(shared, row, output), inverse);
       if (a.output == Output::kResidual) {
-        square = add_to_stream(a, row, n, value);
+        const bool is_first = i < kProductThreads;
+        square = is_first ? add_to_stream(a, row, n, first.x, first.weight, value)
+                          : add_to_stream(a, row, n, value);
       } else if (a.output == Output::kStore) {
         a.y[static_cast<int64_t>(row) * a.y_stride + n] = value;
       } else {
@@ -402,6 +438,7 @@ __global__ void __launch_bounds__(kProductThreads, (ProductShape<kKind, kPanels,
   for (int unit = static_cast<int>(blockIdx.x); unit * kPanels < args.panels;
        unit += static_cast<int>(gridDim.x)) {
     float sums[kPanels][kTiles][4];
+    const StreamPlace stream = stream_place<S>(args, unit);
     warp.run(sums);
     __syncthreads();  // the sums of the unit before have been read
     hand_over<kKind, kPanels, kTiles>(sums, shared);
@@ -409,7 +446,7 @@ __global__ void __launch_bounds__(kProductThreads, (ProductShape<kKind, kPanels,
     if (args.paired) {
       write_pairs<S>(args, shared, unit, shared.rows);
     } else {
-      write_outputs<S>(args, shared, unit, shared.rows);
+      write_outputs<S>(args, shared, unit, shared.rows, stream);
     }
   }
   simt::copy_wait<0>();
