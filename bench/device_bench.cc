@@ -247,8 +247,8 @@ class Chain {
  public:
   enum Part { kQkv = 1, kPlace = 2, kAttend = 4, kO = 8, kGate = 16, kDown = 32, kAll = 63 };
 
-  Chain(Bench& bench, MatrixKind kind, int rows, int context)
-      : bench_(bench), device_(bench.device_), kind_(kind), rows_(rows) {
+  Chain(Bench& bench, MatrixKind kind, int context)
+      : bench_(bench), device_(bench.device_), kind_(kind), context_(context) {
     const MatrixBytes in = panel_bytes(kind, kHidden), down = panel_bytes(kind, kFfn);
     const int64_t layer = (384 + 256 + 2 * 896) * in.all() + 256 * down.all();
     copies_ = static_cast<int>((int64_t{500} << 20) / layer) + 2;
@@ -264,8 +264,7 @@ class Chain {
           get(size_t{4} * 8 * 128 * kPage * static_cast<size_t>(context / kPage + 3), true));
       layers_.push_back(l);
     }
-    set_pass(context);
-    const auto n = static_cast<size_t>(rows_);
+    constexpr size_t n = kMostRows;
     stream_ = floats(n * kHidden, false);
     qkv_ = floats(n * 6144, false);
     squares_ = floats(n * 256, true);
@@ -277,20 +276,25 @@ class Chain {
     for (void* one : all_) device_.release(one);
   }
 
-  // Microseconds of a layer.
-  double time(int parts) {
-    const int layers = 32;
+  void set_rows(int rows) {
+    rows_ = rows;
+    set_pass(context_);
+  }
+
+  // Microseconds of a layer; of weights that are read again and again if `near`.
+  double time(int parts, bool near = false) {
+    const int layers = 32, copies = near ? 1 : copies_;
     const auto run = [&] {
       for (int i = 0; i < layers; ++i) {
-        layer(layers_[static_cast<size_t>(i % copies_)],
-              layers_[static_cast<size_t>((i + 1) % copies_)], parts);
+        layer(layers_[static_cast<size_t>(i % copies)],
+              layers_[static_cast<size_t>((i + 1) % copies)], parts);
       }
     };
     device_.begin_graph();
     run();
     Graph* graph = device_.end_graph();
     double best = 1e9;
-    for (int i = 0; i < 12; ++i) {
+    for (int i = 0; i < 7; ++i) {
       device_.start_clock();
       device_.launch(graph);
       best = std::min(best, device_.stop_clock());
@@ -307,7 +311,7 @@ class Chain {
   }
 
  private:
-  static constexpr int kHidden = 4096, kFfn = 14336;
+  static constexpr int kHidden = 4096, kFfn = 14336, kMostRows = 16;
   struct Layer {
     Matrix inputs[3], o, gate, up, down;
     float* norm = nullptr;
@@ -484,7 +488,7 @@ class Chain {
   Bench& bench_;
   Device& device_;
   MatrixKind kind_;
-  int rows_, tiles_ = 0, chunks_ = 0, copies_ = 0;
+  int context_, rows_ = 1, tiles_ = 0, chunks_ = 0, copies_ = 0;
   std::vector<Layer> layers_;
   std::vector<void*> all_;
   Pass pass_;
@@ -493,31 +497,29 @@ class Chain {
   uint16_t *x_, *q_, *attended_, *gated_;
 };
 
-// Of every variant: a layer, and layers without one of their parts.
-void chains(Bench& bench) {
-  struct Variant {
-    const char* few;
-    const char* what;
-  };
+// Of every variant a layer, with and without place and attention; of the first one more.
+void chains(Bench& bench, const std::vector<std::string>& variants) {
   for (const auto& [kind, name] : {std::pair{MatrixKind::kQ4, "q4"}, {MatrixKind::kBf16, "bf16"}}) {
+    Chain chain(bench, kind, 128);
     for (const int rows : {1, 8, 16}) {
-      Chain chain(bench, kind, rows, 128);
-      for (const char* few : {"0", "1", "2", "3", "4", "5", "6", "7"}) {
-        if (kind == MatrixKind::kBf16 && few[0] > '3') break;
-        if (rows == 16 && few[0] > '3') break;
-        setenv("AERIE_FEW", few, 1);
-        fmt::print("{:5} {:2} rows, variant {}: layer {:6.1f} us;", name, rows, few,
-                   chain.time(Chain::kAll));
-        fmt::print(" products {:6.1f}", chain.time(Chain::kAll & ~(Chain::kPlace | Chain::kAttend)));
-        fmt::print(" -attend {:6.1f}", chain.time(Chain::kAll & ~Chain::kAttend));
-        fmt::print(" -qkv {:6.1f}", chain.time(Chain::kAll & ~Chain::kQkv));
-        fmt::print(" -o {:6.1f}", chain.time(Chain::kAll & ~Chain::kO));
-        fmt::print(" -gate {:6.1f}", chain.time(Chain::kAll & ~Chain::kGate));
-        fmt::print(" -down {:6.1f}; alone", chain.time(Chain::kAll & ~Chain::kDown));
-        for (int part = 1; part < 64; part *= 2) fmt::print(" {:5.1f}", chain.time(part));
-        fmt::print("\n");
-        std::fflush(stdout);
+      chain.set_rows(rows);
+      fmt::print("{:4} {:2} rows; variant: layer/products:", name, rows);
+      for (const std::string& few : variants) {
+        setenv("AERIE_FEW", few.c_str(), 1);
+        fmt::print(" {}: {:.1f}/{:.1f}", few, chain.time(Chain::kAll),
+                   chain.time(Chain::kAll & ~(Chain::kPlace | Chain::kAttend)));
       }
+      setenv("AERIE_FEW", variants[0].c_str(), 1);
+      fmt::print("; {} without q p a o g d:", variants[0]);
+      for (int part = 1; part < 64; part *= 2) {
+        fmt::print(" {:.1f}", chain.time(Chain::kAll & ~part));
+      }
+      fmt::print("; alone:");
+      for (int part = 1; part < 64; part *= 2) fmt::print(" {:.1f}", chain.time(part));
+      fmt::print("; near:");
+      for (int part = 1; part < 64; part *= 2) fmt::print(" {:.1f}", chain.time(part, true));
+      fmt::print("\n");
+      std::fflush(stdout);
     }
   }
 }
@@ -536,11 +538,15 @@ int main(int argc, char** argv) {
   Bench bench(*device.value());
   const std::string mode = argc > 2 ? argv[2] : "";
   if (mode == "chain") {
-    chains(bench);
+    chains(bench, std::vector<std::string>(argv + 3, argv + argc));
     return 0;
   }
   if (mode == "once") {
-    for (const int rows : {1, 8, 16}) Chain(bench, MatrixKind::kQ4, rows, 128).once();
+    Chain chain(bench, MatrixKind::kQ4, 128);
+    for (const int rows : {1, 8, 16}) {
+      chain.set_rows(rows);
+      chain.once();
+    }
     return 0;
   }
   fmt::print("memory set at {:.2f} TB/s\n", bench.copy_rate() * 1e-12);

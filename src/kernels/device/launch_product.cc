@@ -154,6 +154,13 @@ template <MatrixKind kKind>
 cudaError_t launch_kind(const ProductArgs& args, const Product& product, cudaStream_t stream) {
   const int rows = product.most_rows;
   if (rows <= 8) return launch_fewest<kKind>(args, product, stream);
+#ifdef FEW_TRIAL
+  if constexpr (Unpack<kKind>::kCodeBytes <= 1024) {
+    if (rows <= 16 && !args.paired && args.panels < 4 * processors().count) {
+      return launch_few<kKind, 1, 2>(args, product, stream);
+    }
+  }
+#endif
   if (rows <= 16) return launch_few<kKind, 2, 2>(args, product, stream);
   constexpr int kMost = 32;  // rows of a launch
   if (rows <= kFewRows) {

@@ -31,13 +31,26 @@ struct ProductShape {
   static constexpr bool kStays = kTiles <= 2;
   // Two blocks share a processor where their registers and memory allow it. The level-one cache,
   // which is of what they leave, has the activations.
+#ifdef FEW_TRIAL
+  static constexpr int kBlocks =
+      kTiles * kPanels <= 2 && 2 * kAllStages + kSumBytes <= 108 * 1024 ? 2 : 1;
+  static constexpr int kStageRoom =
+      (kBlocks == 2 ? 108 : kTiles == 2 && kPanels == 2 ? 96 : 150) * 1024 -
+      (kStays ? kSumBytes : 0);
+#else
   static constexpr int kBlocks =
       kTiles == 1 && kPanels <= 2 && 2 * kAllStages + kSumBytes <= 108 * 1024 ? 2 : 1;
   static constexpr int kStageRoom = (kBlocks == 2 ? 92 : 150) * 1024 - (kStays ? kSumBytes : 0);
+#endif
   static constexpr int kMostRoom = 220 * 1024 / kBlocks - (kStays ? kSumBytes : 0);
   static constexpr int kLeastDepth = kMostRoom / kAllStages > 3 ? 3 : kMostRoom / kAllStages;
   static constexpr int kMostDepth = kStageRoom / kAllStages;
-  static constexpr int kDepth = kMostDepth > 6             ? 6
+#ifdef FEW_TRIAL
+  static constexpr int kWanted = 10;
+#else
+  static constexpr int kWanted = 6;
+#endif
+  static constexpr int kDepth = kMostDepth > kWanted       ? kWanted
                                 : kMostDepth < kLeastDepth ? kLeastDepth
                                                            : kMostDepth;
   // Whether a lane's registers suffice for a whole step of activations.
