@@ -662,6 +662,9 @@ class AttentionBlock {
   int paged_end_ = 0, all_begin_ = 0, all_end_ = 0, least_seen_ = 0;
 };
 
+// Any GPU gives a block that.
+static_assert(sizeof(AttentionShared<kMostColumns / 8>) <= 99 * 1024);
+
 template <int kTiles, int kHeadDim>
 __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 0 ? 2 : 1)
     attention_kernel(const __grid_constant__ AttendLaunch launch) {

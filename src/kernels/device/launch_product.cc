@@ -3,16 +3,8 @@
 #include "kernels/device/product.h"
 #include "kernels/device/tile_product.h"
 
-#include <cstdlib>
-
 namespace aerie::device {
 namespace {
-
-// TRIAL: 1: weights to come are fetched; 2: one block to a processor; 4: two panels at most.
-int variant() {
-  const char* text = std::getenv("AERIE_FEW");
-  return text != nullptr ? std::atoi(text) : 0;
-}
 
 ProductArgs args_of(const Product& p) {
   ProductArgs a = {};
@@ -44,58 +36,87 @@ ProductArgs args_of(const Product& p) {
   a.out = p.out;
   a.out_stride = p.out_stride;
   a.glu = p.glu;
+  for (int i = 0; i < kMostAhead; ++i) {
+    a.ahead[i].from = static_cast<const unsigned char*>(p.ahead[i].from);
+    a.ahead[i].bytes = static_cast<uint32_t>(p.ahead[i].bytes);
+  }
   return a;
 }
 
 // Of the current device.
 struct Processors {
   int count = 1;
-  int shared_bytes = 0;  // that a block may have
+  int shared_bytes = 0;      // that a block may have
+  int all_shared_bytes = 0;  // of a processor
 };
 Processors processors() {
-  static thread_local int known_device = -1;
-  static thread_local Processors known;
+  Processors has;
   int device = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return known;
-  if (device != known_device) {
-    cudaDeviceGetAttribute(&known.count, cudaDevAttrMultiProcessorCount, device);
-    cudaDeviceGetAttribute(&known.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    known_device = device;
-  }
-  return known;
+  if (cudaGetDevice(&device) != cudaSuccess) return has;
+  cudaDeviceGetAttribute(&has.count, cudaDevAttrMultiProcessorCount, device);
+  cudaDeviceGetAttribute(&has.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  cudaDeviceGetAttribute(&has.all_shared_bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor,
+                         device);
+  return has;
 }
 
-template <MatrixKind kKind, int kPanels, int kTiles>
-cudaError_t launch_few(ProductArgs args, const Product& product, cudaStream_t stream) {
-  using S = ProductShape<kKind, kPanels, kTiles>;
+template <MatrixKind kKind, int kPanels, int kTiles, int kMemory>
+cudaError_t launch_shape(ProductArgs args, const Processors& has, cudaStream_t stream) {
+  using S = ProductShape<kKind, kPanels, kTiles, kMemory>;
+  constexpr int kBytes = sizeof(typename S::Shared), kOfBlock = 1024;  // what it takes besides
+  constexpr uint32_t kLine = 128;
+  static_assert(kBytes <= kMemory * 1024);
   const int units = (args.panels + kPanels - 1) / kPanels;
-  const int places = processors().count * ((variant() & 2) != 0 ? 1 : S::kBlocks);
+  int each = has.all_shared_bytes / (kBytes + kOfBlock);
+  each = each < 1 ? 1 : each > S::kBlocks ? S::kBlocks : each;
+  const int places = has.count * each;
   const auto blocks = static_cast<unsigned>(units < places || !S::kStays ? units : places);
-  if ((variant() & 1) != 0) {
-    for (int i = 0; i < kMostAhead; ++i) {
-      const Product::Ahead& ahead = product.ahead[i];
-      const int64_t warps = int64_t{blocks} * kSegments;
-      args.ahead[i] = {static_cast<const unsigned char*>(ahead.from),
-                       static_cast<uint32_t>((ahead.bytes + warps - 1) / warps + 127) / 128 * 128,
-                       static_cast<uint32_t>(ahead.bytes)};
-    }
+  for (ProductArgs::Ahead& ahead : args.ahead) {
+    ahead.each = (ahead.bytes / (blocks * kSegments) + kLine) / kLine * kLine;
   }
-  return simt::launch(product_kernel<kKind, kPanels, kTiles>,
-                      {dim3(blocks), dim3(kProductThreads), sizeof(typename S::Shared), true},
-                      stream, args);
+  return simt::launch(product_kernel<kKind, kPanels, kTiles, kMemory>,
+                      {dim3(blocks), dim3(kProductThreads), kBytes, true}, stream, args);
+}
+
+// Of so many panels to a block, or fewer where these do not fit.
+template <MatrixKind kKind, int kPanels, int kTiles>
+cudaError_t launch_few(const ProductArgs& args, cudaStream_t stream) {
+  using Large = ProductShape<kKind, kPanels, kTiles, kLargeMemory>;
+  using Small = ProductShape<kKind, kPanels, kTiles, kSmallMemory>;
+  constexpr int kBytes = sizeof(typename Large::Shared);
+  const Processors has = processors();
+  if (has.shared_bytes >= kBytes) {
+    return launch_shape<kKind, kPanels, kTiles, kLargeMemory>(args, has, stream);
+  }
+  if constexpr (kPanels > 2 || (kPanels == 2 && !Small::kFits)) {
+    return launch_few<kKind, kPanels / 2, kTiles>(args, stream);
+  } else if constexpr (kBytes > kSmallMemory * 1024) {
+    return launch_shape<kKind, kPanels, kTiles, kSmallMemory>(args, has, stream);
+  } else {
+    return cudaErrorInvalidConfiguration;
+  }
+}
+
+// Whether there is room for products of few rows: those of pairs have two panels to a block.
+template <MatrixKind kKind>
+bool fits_few(const ProductArgs& args) {
+  using Large = ProductShape<kKind, 2, 2, kLargeMemory>;
+  using Small = ProductShape<kKind, 2, 2, kSmallMemory>;
+  constexpr int kBytes = sizeof(typename Large::Shared);
+  return Small::kFits || !args.paired || processors().shared_bytes >= kBytes;
 }
 
 // More panels to a block read the activations less often, and fewer keep more blocks busy: as was
 // measured on an H200.
 template <MatrixKind kKind>
-cudaError_t launch_fewest(const ProductArgs& args, const Product& product, cudaStream_t stream) {
+cudaError_t launch_fewest(const ProductArgs& args, cudaStream_t stream) {
   const int each = args.panels / processors().count;
   if constexpr (Unpack<kKind>::kCodeBytes <= 512) {
-    if (each >= 4 && (variant() & 4) == 0) return launch_few<kKind, 4, 1>(args, product, stream);
+    if (each >= 4) return launch_few<kKind, 4, 1>(args, stream);
   }
   const int least = kKind == MatrixKind::kBf16 ? 2 : 4;
-  if (each < least && !args.paired) return launch_few<kKind, 1, 1>(args, product, stream);
-  return launch_few<kKind, 2, 1>(args, product, stream);
+  if (each < least && !args.paired) return launch_few<kKind, 1, 1>(args, stream);
+  return launch_few<kKind, 2, 1>(args, stream);
 }
 
 // The rows from `first` on.
@@ -153,22 +174,15 @@ cudaError_t launch_many(const ProductArgs& args, int rows, int panels, cudaStrea
 template <MatrixKind kKind>
 cudaError_t launch_kind(const ProductArgs& args, const Product& product, cudaStream_t stream) {
   const int rows = product.most_rows;
-  if (rows <= 8) return launch_fewest<kKind>(args, product, stream);
-#ifdef FEW_TRIAL
-  if constexpr (Unpack<kKind>::kCodeBytes <= 1024) {
-    if (rows <= 16 && !args.paired && args.panels < 4 * processors().count) {
-      return launch_few<kKind, 1, 2>(args, product, stream);
-    }
+  if (rows > kFewRows || !fits_few<kKind>(args)) {
+    return launch_many<kKind>(args, rows, product.tile_panels, stream);
   }
-#endif
-  if (rows <= 16) return launch_few<kKind, 2, 2>(args, product, stream);
+  if (rows <= 8) return launch_fewest<kKind>(args, stream);
+  if (rows <= 16) return launch_few<kKind, 2, 2>(args, stream);
   constexpr int kMost = 32;  // rows of a launch
-  if (rows <= kFewRows) {
-    const cudaError_t first = launch_few<kKind, 2, kMost / 8>(args, product, stream);
-    if (first != cudaSuccess || rows <= kMost) return first;
-    return launch_few<kKind, 2, kMost / 8>(rows_from(args, kMost), product, stream);
-  }
-  return launch_many<kKind>(args, rows, product.tile_panels, stream);
+  const cudaError_t first = launch_few<kKind, 2, kMost / 8>(args, stream);
+  if (first != cudaSuccess || rows <= kMost) return first;
+  return launch_few<kKind, 2, kMost / 8>(rows_from(args, kMost), stream);
 }
 
 }  // namespace

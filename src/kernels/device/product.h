@@ -16,7 +16,11 @@ namespace aerie::device {
 
 inline constexpr int kProductThreads = kSegments * 32;
 
-template <MatrixKind kKind, int kPanels, int kTiles>
+// KiB of shared memory of a block: what Hopper gives, and what any GPU does. Where the stages of
+// the first do not fit there are fewer, if there is room for one of them.
+inline constexpr int kLargeMemory = 227, kSmallMemory = 99;
+
+template <MatrixKind kKind, int kPanels, int kTiles, int kMemory>
 struct ProductShape {
   using U = Unpack<kKind>;
   static constexpr int kRows = kTiles * 8;
@@ -31,26 +35,17 @@ struct ProductShape {
   static constexpr bool kStays = kTiles <= 2;
   // Two blocks share a processor where their registers and memory allow it. The level-one cache,
   // which is of what they leave, has the activations.
-#ifdef FEW_TRIAL
-  static constexpr int kBlocks =
-      kTiles * kPanels <= 2 && 2 * kAllStages + kSumBytes <= 108 * 1024 ? 2 : 1;
-  static constexpr int kStageRoom =
-      (kBlocks == 2 ? 108 : kTiles == 2 && kPanels == 2 ? 96 : 150) * 1024 -
-      (kStays ? kSumBytes : 0);
-#else
   static constexpr int kBlocks =
       kTiles == 1 && kPanels <= 2 && 2 * kAllStages + kSumBytes <= 108 * 1024 ? 2 : 1;
-  static constexpr int kStageRoom = (kBlocks == 2 ? 92 : 150) * 1024 - (kStays ? kSumBytes : 0);
-#endif
-  static constexpr int kMostRoom = 220 * 1024 / kBlocks - (kStays ? kSumBytes : 0);
+  static constexpr int kTaken = (kStays ? kSumBytes : 0) + kRows * 4 + 16;
+  static constexpr int kMostRoom =
+      (kMemory == kSmallMemory ? kSmallMemory * 1024 : 220 * 1024 / kBlocks) - kTaken;
+  static constexpr int kStageRoom =
+      (kMemory == kSmallMemory ? kSmallMemory : kBlocks == 2 ? 92 : 150) * 1024 - kTaken;
   static constexpr int kLeastDepth = kMostRoom / kAllStages > 3 ? 3 : kMostRoom / kAllStages;
   static constexpr int kMostDepth = kStageRoom / kAllStages;
-#ifdef FEW_TRIAL
-  static constexpr int kWanted = 10;
-#else
-  static constexpr int kWanted = 6;
-#endif
-  static constexpr int kDepth = kMostDepth > kWanted       ? kWanted
+  static constexpr bool kFits = kLeastDepth > 0;
+  static constexpr int kDepth = kMostDepth > 6             ? 6
                                 : kMostDepth < kLeastDepth ? kLeastDepth
                                                            : kMostDepth;
   // Whether a lane's registers suffice for a whole step of activations.
@@ -71,10 +66,10 @@ struct ProductShape {
   };
 };
 
-template <MatrixKind kKind, int kPanels, int kTiles>
+template <MatrixKind kKind, int kPanels, int kTiles, int kMemory>
 class ProductWarp {
  public:
-  using S = ProductShape<kKind, kPanels, kTiles>;
+  using S = ProductShape<kKind, kPanels, kTiles, kMemory>;
   using U = Unpack<kKind>;
   using Shared = typename S::Shared;
   using Sums = float[kPanels][kTiles][4];
@@ -422,9 +417,8 @@ SIMT_DEV void write_outputs(const ProductArgs& a, const typename S::Shared& shar
 }
 
 // The warp's sums, to where those of all segments meet.
-template <MatrixKind kKind, int kPanels, int kTiles>
-SIMT_DEV void hand_over(const float (&sums)[kPanels][kTiles][4],
-                        typename ProductShape<kKind, kPanels, kTiles>::Shared& shared) {
+template <typename Shared, int kPanels, int kTiles>
+SIMT_DEV void hand_over(const float (&sums)[kPanels][kTiles][4], Shared& shared) {
   const int segment = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   SIMT_UNROLL
   for (int p = 0; p < kPanels; ++p) {
@@ -440,13 +434,14 @@ SIMT_DEV void hand_over(const float (&sums)[kPanels][kTiles][4],
   }
 }
 
-template <MatrixKind kKind, int kPanels, int kTiles>
-__global__ void __launch_bounds__(kProductThreads, (ProductShape<kKind, kPanels, kTiles>::kBlocks))
+template <MatrixKind kKind, int kPanels, int kTiles, int kMemory>
+__global__ void __launch_bounds__(kProductThreads,
+                                  (ProductShape<kKind, kPanels, kTiles, kMemory>::kBlocks))
     product_kernel(const __grid_constant__ ProductArgs args) {
-  using S = ProductShape<kKind, kPanels, kTiles>;
+  using S = ProductShape<kKind, kPanels, kTiles, kMemory>;
   auto& shared = simt::shared<typename S::Shared>();
   simt::release_dependents();
-  ProductWarp<kKind, kPanels, kTiles> warp(args, shared);
+  ProductWarp<kKind, kPanels, kTiles, kMemory> warp(args, shared);
   warp.start();
   for (int unit = static_cast<int>(blockIdx.x); unit * kPanels < args.panels;
        unit += static_cast<int>(gridDim.x)) {
@@ -454,7 +449,7 @@ __global__ void __launch_bounds__(kProductThreads, (ProductShape<kKind, kPanels,
     const StreamPlace stream = stream_place<S>(args, unit);
     warp.run(sums);
     __syncthreads();  // the sums of the unit before have been read
-    hand_over<kKind, kPanels, kTiles>(sums, shared);
+    hand_over(sums, shared);
     __syncthreads();
     if (args.paired) {
       write_pairs<S>(args, shared, unit, shared.rows);

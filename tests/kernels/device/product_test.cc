@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/device/pack.h"
+#include "kernels/simt/emulation.h"
 #include "tensor/blocks.h"
 #include "tests/testing/device/test_device.h"
 
@@ -232,6 +233,34 @@ TEST_P(ProductBits, Activated) {
   p.output = Output::kActivated;
   p.glu = Glu::kGeluTanh;
   compare(p, 65);
+}
+
+// Blocks of Ampere have 163 KiB, of its smaller GPUs and of those of Ada and the RTX 50 series 99.
+TEST_P(ProductBits, WhateverMemoryABlockHas) {
+  if (!test::is_emulated()) GTEST_SKIP() << "a GPU has the memory that it has";
+  const Weights first(random_, GetParam(), 104, kInner), second(random_, GetParam(), 104, kInner);
+  const Memory<float> norm(random_.numbers(104)), squares(random_.positive(size_t{kMostRows} * 3));
+  Product added = product_of(first.biased());
+  added.output = Output::kResidual;
+  added.next.weight = norm.data();
+  Product gated = product_of(first.matrix());
+  gated.w[1] = second.biased(), gated.matrices = 2;
+  gated.output = Output::kGated;
+  gated.norm = {squares.data(), 3, 3, kInner, 1e-5f};
+  for (const int rows : {3, 8, 16, 40, 70}) {
+    for (const Product& p : {added, gated}) {
+      const Results expected = run(p, rows, rows, 0);
+      for (const size_t kibibytes : {163, 99}) {
+        simt::set_shared_memory(kibibytes << 10);
+        const Results actual = run(p, rows, rows, 0);
+        EXPECT_TRUE(same(actual.y, expected.y)) << rows << " rows, " << kibibytes << " KiB";
+        EXPECT_TRUE(same(actual.squares, expected.squares)) << rows << ", " << kibibytes;
+        EXPECT_EQ(actual.out, expected.out) << rows << " rows, " << kibibytes << " KiB";
+        EXPECT_EQ(actual.next, expected.next) << rows << " rows, " << kibibytes << " KiB";
+      }
+      simt::set_shared_memory(size_t{227} << 10);
+    }
+  }
 }
 
 std::string name_of(const testing::TestParamInfo<MatrixKind>& info) {
