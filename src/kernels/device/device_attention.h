@@ -25,7 +25,6 @@ inline constexpr int kAttentionThreads = 256;
 inline constexpr int kAttentionWarps = kAttentionThreads / 32;
 inline constexpr int kMostColumns = 32;
 inline constexpr int kMostTileRows = 16;
-inline constexpr int kMostHeadDim = 256;
 
 struct AttendLaunch {
   Attend a;
