@@ -380,28 +380,6 @@ class Chain {
     p.x_stride = stride;
     return p;
   }
-  // The first bytes of the matrices, at most so many MB.
-  static void ahead(Product& p, const Matrix* matrices, int count, double most) {
-    int at = 0;
-    while (p.ahead[at].bytes > 0) ++at;
-    double all = 0;
-    for (int i = 0; i < count; ++i) {
-      const MatrixBytes panel = panel_bytes(matrices[i].kind, int64_t{matrices[i].steps} * kStep);
-      all += static_cast<double>(matrices[i].panels * panel.all()) * 1e-6;
-    }
-    const double share = std::min(1.0, most / all);
-    for (int i = 0; i < count && share > 0; ++i) {
-      const Matrix& m = matrices[i];
-      const MatrixBytes panel = panel_bytes(m.kind, int64_t{m.steps} * kStep);
-      const auto panels = static_cast<int64_t>(share * m.panels);
-      p.ahead[at++] = {m.codes, panels * panel.codes};
-      if (panel.scales > 0) p.ahead[at++] = {m.scales, panels * panel.scales};
-    }
-  }
-  static double most(const char* name, double otherwise) {
-    const char* text = std::getenv(name);
-    return text != nullptr ? std::atof(text) : otherwise;
-  }
   InputNorm norm() const { return {squares_, 256, 256, kHidden, 1e-5f}; }
 
   void layer(const Layer& l, const Layer& next, int parts) {
@@ -412,17 +390,12 @@ class Chain {
       p.norm = norm();
       p.y = qkv_;
       p.y_stride = 6144;
-      ahead(p, &l.o, 1, most("AHEAD_O", 20));
-      const Matrix both[2] = {l.gate, l.up};
-      ahead(p, both, 2, most("AHEAD_OG", 10));
       device_.product(p);
     }
     if (parts & kPlace) place(l);
     if (parts & kAttend) attend(l);
     if (parts & kO) {
       Product p = residual(l.o, attended_, kHidden, l.norm);
-      const Matrix both[2] = {l.gate, l.up};
-      ahead(p, both, 2, most("AHEAD_G", 16));
       device_.product(p);
     }
     if (parts & kGate) {
@@ -433,12 +406,10 @@ class Chain {
       p.norm = norm();
       p.out = gated_;
       p.out_stride = kFfn;
-      ahead(p, &l.down, 1, most("AHEAD_D", 16));
       device_.product(p);
     }
     if (parts & kDown) {
       Product p = residual(l.down, gated_, kFfn, next.norm);
-      ahead(p, next.inputs, 3, most("AHEAD_Q", 16));
       device_.product(p);
     }
   }

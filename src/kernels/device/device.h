@@ -79,8 +79,6 @@ enum class Output : uint8_t {
   kActivated,  // out = glu(product) as bfloat16
 };
 
-inline constexpr int kMostAhead = 8;
-
 struct Product {
   // One after the other; of kGated the gate and what it multiplies. All of one kind.
   Matrix w[3];
@@ -99,13 +97,6 @@ struct Product {
   uint16_t* out = nullptr;
   int out_stride = 0;
   Glu glu = Glu::kSilu;
-  // Weights of launches to come, which are brought near when all of this one's are on their way:
-  // the first so many bytes of each. Bits do not depend on it.
-  struct Ahead {
-    const void* from = nullptr;
-    int64_t bytes = 0;
-  };
-  Ahead ahead[kMostAhead];
   // Of more than kFewRows rows: panels of a warp, 1 to 3 (tile_product.h); 0: what is fastest. Bits
   // do not depend on it.
   int tile_panels = 0;

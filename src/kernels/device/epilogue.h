@@ -39,12 +39,6 @@ struct ProductArgs {
   uint16_t* out;
   int out_stride;
   Glu glu;
-  struct Ahead {
-    const unsigned char* from;
-    uint32_t each;  // bytes of a warp
-    uint32_t bytes;
-  };
-  Ahead ahead[kMostAhead];
 };
 
 // The part that panel `index` is of, and which of its panels it is.

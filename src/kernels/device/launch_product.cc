@@ -3,6 +3,8 @@
 #include "kernels/device/product.h"
 #include "kernels/device/tile_product.h"
 
+#include <cstdlib>
+
 namespace aerie::device {
 namespace {
 
@@ -36,10 +38,6 @@ ProductArgs args_of(const Product& p) {
   a.out = p.out;
   a.out_stride = p.out_stride;
   a.glu = p.glu;
-  for (int i = 0; i < kMostAhead; ++i) {
-    a.ahead[i].from = static_cast<const unsigned char*>(p.ahead[i].from);
-    a.ahead[i].bytes = static_cast<uint32_t>(p.ahead[i].bytes);
-  }
   return a;
 }
 
@@ -61,19 +59,17 @@ Processors processors() {
 }
 
 template <MatrixKind kKind, int kPanels, int kTiles, int kMemory>
-cudaError_t launch_shape(ProductArgs args, const Processors& has, cudaStream_t stream) {
+cudaError_t launch_shape(const ProductArgs& args, const Processors& has, cudaStream_t stream) {
   using S = ProductShape<kKind, kPanels, kTiles, kMemory>;
   constexpr int kBytes = sizeof(typename S::Shared), kOfBlock = 1024;  // what it takes besides
-  constexpr uint32_t kLine = 128;
   static_assert(kBytes <= kMemory * 1024);
-  const int units = (args.panels + kPanels - 1) / kPanels;
+  // Of what a block's share is made: see PanelShare.
+  const int group = kPanels > 1 && (kPanels > 2 || !args.paired) ? kPanels / 2 : kPanels;
+  const int units = (args.panels + (S::kStays ? group : kPanels) - 1) / (S::kStays ? group : kPanels);
   int each = has.all_shared_bytes / (kBytes + kOfBlock);
   each = each < 1 ? 1 : each > S::kBlocks ? S::kBlocks : each;
   const int places = has.count * each;
   const auto blocks = static_cast<unsigned>(units < places || !S::kStays ? units : places);
-  for (ProductArgs::Ahead& ahead : args.ahead) {
-    ahead.each = (ahead.bytes / (blocks * kSegments) + kLine) / kLine * kLine;
-  }
   return simt::launch(product_kernel<kKind, kPanels, kTiles, kMemory>,
                       {dim3(blocks), dim3(kProductThreads), kBytes, true}, stream, args);
 }
@@ -110,7 +106,14 @@ bool fits_few(const ProductArgs& args) {
 // measured on an H200.
 template <MatrixKind kKind>
 cudaError_t launch_fewest(const ProductArgs& args, cudaStream_t stream) {
+  const char* few = std::getenv("AERIE_FEW");  // TRIAL
+  const int variant = few != nullptr ? std::atoi(few) : 0;
   const int each = args.panels / processors().count;
+  if (!args.paired && (variant & 1) != 0) {
+    if (args.panels <= 2 * processors().count) return launch_few<kKind, 1, 1>(args, stream);
+    if (each < 4) return launch_few<kKind, 2, 1>(args, stream);
+  }
+  if ((variant & 2) != 0) return launch_few<kKind, 2, 1>(args, stream);
   if constexpr (Unpack<kKind>::kCodeBytes <= 512) {
     if (each >= 4) return launch_few<kKind, 4, 1>(args, stream);
   }

@@ -1,5 +1,6 @@
 // Products of few rows: what takes the time is to stream the weights. A block stays on its
-// processor and takes one unit of kPanels panels of outputs after another; each of its warps has
+// processor and takes its share of the panels of outputs, kPanels after another, or half as many
+// where its share ends, so that all blocks end together; each of its warps has
 // one of kSegments of k, whose sums are added up in the order of k. Weights come by asynchronous
 // copies, kDepth steps ahead and over the ends of units, into memory that is the warp's own: they
 // do not wait for the kernel before this one, nor for each other. Activations, which are many
@@ -40,8 +41,13 @@ struct ProductShape {
   static constexpr int kTaken = (kStays ? kSumBytes : 0) + kRows * 4 + 16;
   static constexpr int kMostRoom =
       (kMemory == kSmallMemory ? kSmallMemory * 1024 : 220 * 1024 / kBlocks) - kTaken;
-  static constexpr int kStageRoom =
-      (kMemory == kSmallMemory ? kSmallMemory : kBlocks == 2 ? 92 : 150) * 1024 - kTaken;
+  // The level-one cache, of what memory is left, has to have the activations of 16 rows.
+  static constexpr int kStageRoom = (kMemory == kSmallMemory ? kSmallMemory
+                                     : kBlocks == 2          ? 92
+                                     : kTiles == 1           ? 150
+                                                             : 98) *
+                                        1024 -
+                                    kTaken;
   static constexpr int kLeastDepth = kMostRoom / kAllStages > 3 ? 3 : kMostRoom / kAllStages;
   static constexpr int kMostDepth = kStageRoom / kAllStages;
   static constexpr bool kFits = kLeastDepth > 0;
@@ -66,6 +72,27 @@ struct ProductShape {
   };
 };
 
+// A block's share of the panels: whole groups of half a unit, or of a pair.
+class PanelShare {
+ public:
+  SIMT_DEV PanelShare(const ProductArgs& args, int unit)
+      : group_(unit > 1 && (unit > 2 || !args.paired) ? unit / 2 : unit), unit_(unit) {
+    const auto groups = static_cast<unsigned>((args.panels + group_ - 1) / group_);
+    begin_ = static_cast<int>(groups * blockIdx.x / gridDim.x) * group_;
+    end_ = static_cast<int>(groups * (blockIdx.x + 1) / gridDim.x) * group_;
+  }
+  SIMT_DEV int begin() const { return begin_; }
+  SIMT_DEV int end() const { return end_; }
+  // Of the unit that begins there; 0: there is none.
+  SIMT_DEV int count(int panel) const {
+    const int left = end_ - panel;
+    return left < unit_ ? left : unit_;
+  }
+
+ private:
+  int group_, unit_, begin_, end_;
+};
+
 template <MatrixKind kKind, int kPanels, int kTiles, int kMemory>
 class ProductWarp {
  public:
@@ -75,14 +102,15 @@ class ProductWarp {
   using Sums = float[kPanels][kTiles][4];
   static constexpr int kSuperLanes = U::kSuperBytes > 0 ? U::kSuperBytes / 16 : 1;
 
-  SIMT_DEV ProductWarp(const ProductArgs& args, Shared& shared)
+  SIMT_DEV ProductWarp(const ProductArgs& args, const PanelShare& share, Shared& shared)
       : args_(args),
         shared_(shared),
+        share_(share),
         warp_(static_cast<int>(threadIdx.x) / 32),
         lane_(static_cast<int>(threadIdx.x) % 32),
         begin_(segment_begin(args.steps, warp_)),
         end_(segment_begin(args.steps, warp_ + 1)),
-        copy_unit_(static_cast<int>(blockIdx.x)),
+        copy_panel_(share.begin()),
         copy_step_(begin_),
         row_(reinterpret_cast<const unsigned char*>(args.x + static_cast<int64_t>(lane_ / 4) *
                                                                  args.x_stride) +
@@ -96,11 +124,15 @@ class ProductWarp {
   // Asks for the first of what run() needs.
   SIMT_DEV void start() {
     find_weights();
-    is_there_ = begin_ < end_;
+    copy_count_ = begin_ < end_ ? share_.count(copy_panel_) : 0;
     SIMT_UNROLL_BY(1)
     for (int i = 0; i < S::kDepth; ++i) {
-      copy(i);
-      if (copy_step_ == end_) find_next_weights();
+      if (copy_count_ > 0) {
+        copy(i);
+        if (copy_step_ == end_) find_next_weights();
+      } else {
+        simt::copy_commit();
+      }
     }
     simt::wait_for_previous();
     if constexpr (S::kAhead) {
@@ -113,7 +145,8 @@ class ProductWarp {
     if (threadIdx.x == 0) shared_.rows = left < S::kRows ? left : S::kRows;
   }
 
-  // The sums of the segment in the next unit.
+  // The sums of the segment in the next unit, of kNow panels.
+  template <int kNow>
   SIMT_DEV void run(Sums& sums) {
     SIMT_UNROLL
     for (int p = 0; p < kPanels; ++p) {
@@ -126,14 +159,14 @@ class ProductWarp {
     for (int step = begin_; step < end_;) {
       // Until the segment ends, or that of the unit that is being copied.
       int count = end_ - step;
-      if (is_there_ && end_ - copy_step_ < count) count = end_ - copy_step_;
+      if (copy_count_ > 0 && end_ - copy_step_ < count) count = end_ - copy_step_;
       for (const int last = step + count; step < last; ++step) {
         simt::copy_wait<S::kDepth - 1>();
         __syncwarp();
         if constexpr (S::kAhead) {
-          add(step, sums);
+          add<kNow>(step, sums);
         } else {
-          add_as_loaded(step, sums);
+          add_as_loaded<kNow>(step, sums);
         }
         slot_ = slot_ + 1 == S::kDepth ? 0 : slot_ + 1;
       }
@@ -143,16 +176,17 @@ class ProductWarp {
 
  private:
   // Panel by panel, of which one's codes are in registers.
+  template <int kNow>
   SIMT_DEV void add(int step, Sums& sums) {
     SIMT_UNROLL
     for (Inputs<kTiles>& inputs : inputs_) {
       if constexpr (Panel<kKind, kTiles>::kHasMinima) inputs.add_up();
     }
     SIMT_UNROLL
-    for (int p = 0; p < kPanels; ++p) {
+    for (int p = 0; p < kNow; ++p) {
       Codes<U> codes;
       read(p, codes);
-      if (p == kPanels - 1) copy_again();
+      if (p == kNow - 1) copy_again();
       SIMT_UNROLL
       for (int half = 0; half < 2; ++half) {
         Panel<kKind, kTiles>::add(codes, half, inputs_[half], sums[p]);
@@ -166,10 +200,11 @@ class ProductWarp {
   }
 
   // Half by half, of which one's activations are in registers.
+  template <int kNow>
   SIMT_DEV void add_as_loaded(int step, Sums& sums) {
-    Codes<U> codes[kPanels];
+    Codes<U> codes[kNow];
     SIMT_UNROLL
-    for (int p = 0; p < kPanels; ++p) read(p, codes[p]);
+    for (int p = 0; p < kNow; ++p) read(p, codes[p]);
     SIMT_UNROLL
     for (int half = 0; half < 2; ++half) {
       Inputs<kTiles> inputs;
@@ -177,7 +212,7 @@ class ProductWarp {
       load_rows(static_cast<uint32_t>(step), half, inputs);
       if constexpr (Panel<kKind, kTiles>::kHasMinima) inputs.add_up();
       SIMT_UNROLL
-      for (int p = 0; p < kPanels; ++p) {
+      for (int p = 0; p < kNow; ++p) {
         Panel<kKind, kTiles>::add(codes[p], half, inputs, sums[p]);
       }
     }
@@ -229,7 +264,7 @@ class ProductWarp {
   SIMT_DEV void find_weights() {
     SIMT_UNROLL
     for (int p = 0; p < kPanels; ++p) {
-      int index = copy_unit_ * kPanels + p;
+      int index = copy_panel_ + p;
       if (index >= args_.panels) index = args_.panels - 1;  // computed for nothing
       const PanelPlace place = panel_place(args_, index);
       const ProductArgs::Part& part = args_.parts[place.part];
@@ -249,40 +284,24 @@ class ProductWarp {
 
   // The same of the unit after it, if there is one.
   SIMT_DEV void find_next_weights() {
-    copy_unit_ += static_cast<int>(gridDim.x);
+    copy_panel_ += kPanels;
     copy_step_ = begin_;
-    const bool was_there = is_there_;
-    is_there_ = begin_ < end_ && copy_unit_ * kPanels < args_.panels;
-    if (!is_there_) {
-      if (was_there) fetch_ahead();
-      return;
-    }
-    if (args_.panels % kPanels != 0 || (!args_.paired && args_.parts[0].panels < args_.panels)) {
+    const bool is_there = copy_count_ > 0 && copy_panel_ < share_.end();
+    copy_count_ = is_there ? share_.count(copy_panel_) : 0;
+    if (copy_count_ == 0) return;
+    const bool is_last = copy_panel_ + kPanels > args_.panels;
+    if (is_last || (!args_.paired && args_.parts[0].panels < args_.panels)) {
       find_weights();
       return;
     }
-    // All units are as far apart; those of pairs have as many panels of each part.
-    const int64_t steps =
-        static_cast<int64_t>(gridDim.x) * (args_.paired ? kPanels / 2 : kPanels) * args_.steps;
+    // Those of pairs have as many panels of each part.
+    const int64_t steps = static_cast<int64_t>(args_.paired ? kPanels / 2 : kPanels) * args_.steps;
     SIMT_UNROLL
     for (int p = 0; p < kPanels; ++p) codes_[p] += steps * U::kCodeBytes;
     if constexpr (U::kSuperBytes > 0) {
       scales_ += lane_ < 16 ? steps * U::kScaleBytes : steps / 4 * U::kSuperBytes;
     } else {
       scales_ += steps * U::kScaleBytes;
-    }
-  }
-
-  // The warp's share of what launches to come take.
-  SIMT_DEV void fetch_ahead() const {
-    SIMT_UNROLL_BY(1)
-    for (int i = 0; i < kMostAhead; ++i) {
-      const ProductArgs::Ahead& ahead = args_.ahead[i];
-      if (ahead.bytes == 0) return;
-      const uint32_t at = (blockIdx.x * kSegments + static_cast<uint32_t>(warp_)) * ahead.each;
-      if (lane_ != 0 || at >= ahead.bytes) continue;
-      const uint32_t left = ahead.bytes - at;
-      simt::fetch_bytes(ahead.from + at, left < ahead.each ? left : ahead.each);
     }
   }
 
@@ -295,20 +314,21 @@ class ProductWarp {
       const unsigned char* codes = codes_[p] + uint64_t{step} * U::kCodeBytes;
       SIMT_UNROLL
       for (int at = 0; at < U::kCodeBytes; at += 512) {
-        simt::copy_async16_if(is_there_ && (at + 512 <= U::kCodeBytes || lane_ < 16),
+        simt::copy_async16_if(p < copy_count_ && (at + 512 <= U::kCodeBytes || lane_ < 16),
                               stage + p * U::kCodeBytes + at + lane_ * 16, codes + at);
       }
     }
     if constexpr (U::kSuperBytes > 0) {
       const bool is_scale = lane_ < 16;
-      const bool is_asked = is_scale ? lane_ < kPanels * 4 : lane_ - 16 < kPanels * kSuperLanes;
+      const bool is_asked =
+          is_scale ? lane_ < copy_count_ * 4 : lane_ - 16 < copy_count_ * kSuperLanes;
       // A super is of four steps.
       simt::copy_async16_if(
-          is_there_ && is_asked,
+          is_asked,
           stage + (is_scale ? S::kScalesAt + lane_ * 16 : S::kSupersAt + (lane_ - 16) * 16),
           scales_ + (is_scale ? step * U::kScaleBytes : step / 4 * U::kSuperBytes));
     } else if constexpr (U::kScaleBytes > 0) {
-      simt::copy_async16_if(is_there_ && lane_ < kPanels * 4, stage + S::kScalesAt + lane_ * 16,
+      simt::copy_async16_if(lane_ < copy_count_ * 4, stage + S::kScalesAt + lane_ * 16,
                             scales_ + uint64_t{step} * U::kScaleBytes);
     }
     simt::copy_commit();
@@ -326,9 +346,10 @@ class ProductWarp {
 
   const ProductArgs& args_;
   Shared& shared_;
+  PanelShare share_;
   int warp_, lane_, begin_, end_;
-  int copy_unit_, copy_step_;  // to be copied
-  bool is_there_ = false;      // whether there is such a one
+  int copy_panel_, copy_step_;  // to be copied: the first of a unit, of so many
+  int copy_count_ = 0;          // 0: no more
   int slot_ = 0;
   const unsigned char* row_;  // the lane's, of the first tile
   int64_t eight_rows_;        // elements
@@ -348,13 +369,13 @@ SIMT_DEV float added_up(const typename S::Shared& shared, int row, int output) {
 }
 
 template <typename S>
-SIMT_DEV void write_pairs(const ProductArgs& a, const typename S::Shared& shared, int unit,
-                          int rows) {
+SIMT_DEV void write_pairs(const ProductArgs& a, const typename S::Shared& shared, int panel,
+                          int count, int rows) {
   constexpr int kHalf = S::kOutputs / 2;
   for (int i = static_cast<int>(threadIdx.x); i < S::kRows * kHalf; i += kProductThreads) {
     const int row = i / kHalf, of_pair = i % kHalf, pair = of_pair / kPanel;
-    const int n = (unit * (S::kOutputs / kPanel / 2) + pair) * kPanel + of_pair % kPanel;
-    if (row >= rows || n >= a.n) continue;
+    const int n = (panel / 2 + pair) * kPanel + of_pair % kPanel;
+    if (row >= rows || pair * 2 >= count || n >= a.n) continue;
     const float inverse = a.norm.squares != nullptr ? shared.inverse[row] : 1.0f;
     const int at = pair * 2 * kPanel + of_pair % kPanel;
     const float gate = finish(a, 0, n, added_up<S>(shared, row, at), inverse);
@@ -369,10 +390,11 @@ struct StreamPlace {
   float x = 0.0f, weight = 0.0f;
 };
 template <typename S>
-SIMT_DEV StreamPlace stream_place(const ProductArgs& a, int unit) {
+SIMT_DEV StreamPlace stream_place(const ProductArgs& a, int panel) {
   StreamPlace place;
+  if constexpr (S::kOutputs > kPanel) return place;  // registers are few
   const int row = static_cast<int>(threadIdx.x) / S::kOutputs;
-  const int n = unit * S::kOutputs + static_cast<int>(threadIdx.x) % S::kOutputs;
+  const int n = panel * kPanel + static_cast<int>(threadIdx.x) % S::kOutputs;
   if (a.output != Output::kResidual || row >= a.most_rows || row >= S::kRows || n >= a.n) {
     return place;
   }
@@ -382,14 +404,14 @@ SIMT_DEV StreamPlace stream_place(const ProductArgs& a, int unit) {
 }
 
 template <typename S>
-SIMT_DEV void write_outputs(const ProductArgs& a, const typename S::Shared& shared, int unit,
-                            int rows, const StreamPlace& first) {
+SIMT_DEV void write_outputs(const ProductArgs& a, const typename S::Shared& shared, int first,
+                            int count, int rows, const StreamPlace& stream) {
   // All lanes go the same way: sums of squares are taken across them.
   for (int i = static_cast<int>(threadIdx.x); i < S::kRows * S::kOutputs; i += kProductThreads) {
     const int row = i / S::kOutputs, output = i % S::kOutputs;
-    const int panel = unit * (S::kOutputs / kPanel) + output / kPanel;
+    const int panel = first + output / kPanel;
     const int n = panel * kPanel + output % kPanel;
-    const bool is_there = row < rows && n < a.n && panel < a.panels;
+    const bool is_there = row < rows && n < a.n && panel < a.panels && panel < first + count;
     float square = 0.0f;
     if (is_there) {
       const PanelPlace place = panel_place(a, panel);
@@ -397,8 +419,8 @@ SIMT_DEV void write_outputs(const ProductArgs& a, const typename S::Shared& shar
       const float value = finish(a, place.part, place.index * kPanel + output % kPanel,
                                  added_up<S>(shared, row, output), inverse);
       if (a.output == Output::kResidual) {
-        const bool is_first = i < kProductThreads;
-        square = is_first ? add_to_stream(a, row, n, first.x, first.weight, value)
+        const bool is_known = S::kOutputs == kPanel && i < kProductThreads;
+        square = is_known ? add_to_stream(a, row, n, stream.x, stream.weight, value)
                           : add_to_stream(a, row, n, value);
       } else if (a.output == Output::kStore) {
         a.y[static_cast<int64_t>(row) * a.y_stride + n] = value;
@@ -441,20 +463,25 @@ __global__ void __launch_bounds__(kProductThreads,
   using S = ProductShape<kKind, kPanels, kTiles, kMemory>;
   auto& shared = simt::shared<typename S::Shared>();
   simt::release_dependents();
-  ProductWarp<kKind, kPanels, kTiles, kMemory> warp(args, shared);
+  const PanelShare share(args, kPanels);
+  ProductWarp<kKind, kPanels, kTiles, kMemory> warp(args, share, shared);
   warp.start();
-  for (int unit = static_cast<int>(blockIdx.x); unit * kPanels < args.panels;
-       unit += static_cast<int>(gridDim.x)) {
+  for (int panel = share.begin(); panel < share.end(); panel += kPanels) {
     float sums[kPanels][kTiles][4];
-    const StreamPlace stream = stream_place<S>(args, unit);
-    warp.run(sums);
+    const StreamPlace stream = stream_place<S>(args, panel);
+    const int count = share.count(panel);
+    if (kPanels == 1 || count == kPanels) {
+      warp.template run<kPanels>(sums);
+    } else {
+      warp.template run<(kPanels + 1) / 2>(sums);
+    }
     __syncthreads();  // the sums of the unit before have been read
     hand_over(sums, shared);
     __syncthreads();
     if (args.paired) {
-      write_pairs<S>(args, shared, unit, shared.rows);
+      write_pairs<S>(args, shared, panel, count, shared.rows);
     } else {
-      write_outputs<S>(args, shared, unit, shared.rows, stream);
+      write_outputs<S>(args, shared, panel, count, shared.rows, stream);
     }
   }
   simt::copy_wait<0>();

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <type_traits>
@@ -120,11 +119,6 @@ SIMT_DEV uint32_t load4(const void* from) {
 SIMT_DEV void fetch_line(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
-SIMT_DEV void fetch_bytes(const void* address, uint32_t bytes) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(address), "r"(bytes) : "memory");
-#endif
-}
 
 template <typename T>
 SIMT_DEV T shuffle_xor(T value, int mask) {
@@ -227,19 +221,14 @@ namespace detail {
 
 // Above 48 KiB a kernel has to be allowed its shared memory once on each device.
 inline cudaError_t allow_shared(const void* kernel, size_t bytes) {
-  static const bool carve = std::getenv("AERIE_CARVE") != nullptr;  // TRIAL
-  if (bytes <= 48 * 1024 && !carve) return cudaSuccess;
+  if (bytes <= 48 * 1024) return cudaSuccess;
   static std::mutex mutex;
   static std::map<std::pair<int, const void*>, size_t> allowed;
   int device = 0;
   if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
   const std::lock_guard lock(mutex);
   size_t& now = allowed[{device, kernel}];
-  if (carve && now == 0) {
-    cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
-    now = 1;
-  }
-  if (bytes <= now || bytes <= 48 * 1024) return cudaSuccess;
+  if (bytes <= now) return cudaSuccess;
   const cudaError_t error = cudaFuncSetAttribute(
       kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
   if (error == cudaSuccess) now = bytes;

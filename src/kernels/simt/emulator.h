@@ -129,11 +129,6 @@ inline uint32_t load4(const void* from) {
 }
 
 inline void fetch_line(const void*) {}
-inline void fetch_bytes(const void* address, uint32_t bytes) {
-  if (reinterpret_cast<uintptr_t>(address) % 16 != 0 || bytes % 16 != 0) {
-    fail("what is fetched is not aligned");
-  }
-}
 
 template <typename T>
 T shuffle(T value, int lane) {

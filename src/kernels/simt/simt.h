@@ -14,8 +14,6 @@
 //   simt::load4/8/16, load16_cached  reads of what nothing writes while the kernel runs
 //   simt::fetch_line               brings 128 bytes near that will be read; reads nothing, so that
 //                                  they may be what launches write
-//   simt::fetch_bytes              the same of many 16 bytes, in the background; nothing on GPUs
-//                                  before Hopper
 //   simt::copy_async16, copy_commit, copy_wait<n>
 //                                  from device into shared memory, in the background; other
 //                                  threads need a __syncthreads() after the wait
