@@ -39,6 +39,8 @@ struct ProductArgs {
   uint16_t* out;
   int out_stride;
   Glu glu;
+  // A block's share of the panels: `each`, and a group more for the first `more` blocks.
+  int each, group, more;
 };
 
 // The part that panel `index` is of, and which of its panels it is.

@@ -59,17 +59,20 @@ Processors processors() {
 }
 
 template <MatrixKind kKind, int kPanels, int kTiles, int kMemory>
-cudaError_t launch_shape(const ProductArgs& args, const Processors& has, cudaStream_t stream) {
+cudaError_t launch_shape(ProductArgs args, const Processors& has, cudaStream_t stream) {
   using S = ProductShape<kKind, kPanels, kTiles, kMemory>;
   constexpr int kBytes = sizeof(typename S::Shared), kOfBlock = 1024;  // what it takes besides
   static_assert(kBytes <= kMemory * 1024);
-  // Of what a block's share is made: see PanelShare.
-  const int group = kPanels > 1 && (kPanels > 2 || !args.paired) ? kPanels / 2 : kPanels;
-  const int units = (args.panels + (S::kStays ? group : kPanels) - 1) / (S::kStays ? group : kPanels);
+  // Shares are whole groups of half a unit, or of a pair.
+  args.group = kPanels > 2 || (kPanels == 2 && !args.paired) ? kPanels / 2 : kPanels;
+  const int groups = (args.panels + args.group - 1) / args.group;
+  const int units = S::kStays ? groups : (args.panels + kPanels - 1) / kPanels;
   int each = has.all_shared_bytes / (kBytes + kOfBlock);
   each = each < 1 ? 1 : each > S::kBlocks ? S::kBlocks : each;
   const int places = has.count * each;
   const auto blocks = static_cast<unsigned>(units < places || !S::kStays ? units : places);
+  args.each = groups / static_cast<int>(blocks) * args.group;
+  args.more = groups % static_cast<int>(blocks);
   return simt::launch(product_kernel<kKind, kPanels, kTiles, kMemory>,
                       {dim3(blocks), dim3(kProductThreads), kBytes, true}, stream, args);
 }

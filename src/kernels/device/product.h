@@ -26,11 +26,16 @@ struct ProductShape {
   using U = Unpack<kKind>;
   static constexpr int kRows = kTiles * 8;
   static constexpr int kOutputs = kPanels * kPanel;
-  // A stage: the panels' codes, then all their scales, then all their supers.
-  static constexpr int kScalesAt = kPanels * U::kCodeBytes;
-  static constexpr int kSupersAt = kScalesAt + kPanels * U::kScaleBytes;
+  // A stage has as many steps as make 2 KiB of codes: what there is to do for each costs slots.
+  static constexpr int kSteps = kTiles == 1 && U::kSuperBytes == 0 && U::kScaleBytes > 0 &&
+                                        kPanels * U::kCodeBytes < 2048
+                                    ? 2048 / (kPanels * U::kCodeBytes)
+                                    : 1;
+  // The panels' codes, then all their scales, then all their supers.
+  static constexpr int kScalesAt = kPanels * kSteps * U::kCodeBytes;
+  static constexpr int kSupersAt = kScalesAt + kPanels * kSteps * U::kScaleBytes;
   static constexpr int kStageBytes = kSupersAt + kPanels * U::kSuperBytes;
-  static constexpr int kAllStages = kSegments * kStageBytes;  // bytes of a step of all warps
+  static constexpr int kAllStages = kSegments * kStageBytes;  // of all warps
   static constexpr int kSumBytes = kSegments * kRows * kOutputs * 4;
   // Sums of many rows take the place of the stages; such a block has one unit.
   static constexpr bool kStays = kTiles <= 2;
@@ -72,14 +77,13 @@ struct ProductShape {
   };
 };
 
-// A block's share of the panels: whole groups of half a unit, or of a pair.
+// A block's share of the panels, in units: see ProductArgs.
 class PanelShare {
  public:
-  SIMT_DEV PanelShare(const ProductArgs& args, int unit)
-      : group_(unit > 1 && (unit > 2 || !args.paired) ? unit / 2 : unit), unit_(unit) {
-    const auto groups = static_cast<unsigned>((args.panels + group_ - 1) / group_);
-    begin_ = static_cast<int>(groups * blockIdx.x / gridDim.x) * group_;
-    end_ = static_cast<int>(groups * (blockIdx.x + 1) / gridDim.x) * group_;
+  SIMT_DEV PanelShare(const ProductArgs& args, int unit) : unit_(unit) {
+    const int block = static_cast<int>(blockIdx.x), more = args.more;
+    begin_ = block * args.each + (block < more ? block : more) * args.group;
+    end_ = begin_ + args.each + (block < more ? args.group : 0);
   }
   SIMT_DEV int begin() const { return begin_; }
   SIMT_DEV int end() const { return end_; }
@@ -90,7 +94,7 @@ class PanelShare {
   }
 
  private:
-  int group_, unit_, begin_, end_;
+  int unit_, begin_, end_;
 };
 
 template <MatrixKind kKind, int kPanels, int kTiles, int kMemory>
@@ -100,6 +104,8 @@ class ProductWarp {
   using U = Unpack<kKind>;
   using Shared = typename S::Shared;
   using Sums = float[kPanels][kTiles][4];
+  static constexpr int kSteps = S::kSteps;
+  static constexpr int kScaleLanes = kSteps * 4;  // that copy a panel's
   static constexpr int kSuperLanes = U::kSuperBytes > 0 ? U::kSuperBytes / 16 : 1;
 
   SIMT_DEV ProductWarp(const ProductArgs& args, const PanelShare& share, Shared& shared)
@@ -112,8 +118,8 @@ class ProductWarp {
         end_(segment_begin(args.steps, warp_ + 1)),
         copy_panel_(share.begin()),
         copy_step_(begin_),
-        row_(reinterpret_cast<const unsigned char*>(args.x + static_cast<int64_t>(lane_ / 4) *
-                                                                 args.x_stride) +
+        row_(reinterpret_cast<const unsigned char*>(
+                 args.x + static_cast<int64_t>(first_row_of(lane_ / 4)) * args.x_stride) +
              lane_ % 4 * (U::kGroupsOf16 ? 8 : 16)),
         eight_rows_(static_cast<int64_t>(8) * args.x_stride) {
     if constexpr (S::kAhead) {
@@ -125,20 +131,21 @@ class ProductWarp {
   SIMT_DEV void start() {
     find_weights();
     copy_count_ = begin_ < end_ ? share_.count(copy_panel_) : 0;
-    SIMT_UNROLL_BY(1)
-    for (int i = 0; i < S::kDepth; ++i) {
-      if (copy_count_ > 0) {
-        copy(i);
-        if (copy_step_ == end_) find_next_weights();
-      } else {
-        simt::copy_commit();
-      }
+    int filled = 0;
+    while (filled < S::kDepth && copy_count_ > 0) {
+      const int left = end_ - copy_step_, room = S::kDepth - filled;
+      const int stages = (left + kSteps - 1) / kSteps;
+      const int last = filled + (stages < room ? stages : room);
+      SIMT_UNROLL_BY(1)
+      for (; filled < last; ++filled) copy(filled);
+      if (copy_step_ >= end_) find_next_weights();
     }
+    SIMT_UNROLL_BY(1)
+    for (; filled < S::kDepth; ++filled) simt::copy_commit();
     simt::wait_for_previous();
     if constexpr (S::kAhead) {
       SIMT_UNROLL
-      for (int half = 0; half < 2; ++half)
-        load_rows(static_cast<uint32_t>(begin_), half, inputs_[half]);
+      for (int half = 0; half < 2; ++half) load_rows(x_of(begin_), half, inputs_[half]);
     }
     const int left = *args_.rows - args_.first_row;
     find_norms();
@@ -160,24 +167,47 @@ class ProductWarp {
       // Until the segment ends, or that of the unit that is being copied.
       int count = end_ - step;
       if (copy_count_ > 0 && end_ - copy_step_ < count) count = end_ - copy_step_;
-      for (const int last = step + count; step < last; ++step) {
+      for (const int last = step + count; step < last; step += kSteps) {
         simt::copy_wait<S::kDepth - 1>();
         __syncwarp();
-        if constexpr (S::kAhead) {
-          add<kNow>(step, sums);
-        } else {
-          add_as_loaded<kNow>(step, sums);
-        }
+        add_stage<kNow>(step, sums);
         slot_ = slot_ + 1 == S::kDepth ? 0 : slot_ + 1;
       }
-      if (copy_step_ == end_) find_next_weights();
+      if (copy_step_ >= end_) find_next_weights();
     }
   }
 
  private:
+  template <int kNow>
+  SIMT_DEV void add_stage(int step, Sums& sums) {
+    if constexpr (!S::kAhead) {
+      add_as_loaded<kNow>(step, sums);
+    } else if (kSteps == 1 || step + kSteps <= end_) {
+      const unsigned char* x = x_of(step);
+      SIMT_UNROLL
+      for (int i = 0; i < kSteps; ++i) {
+        add<kNow>(i, i + 1 < kSteps ? x + (i + 1) * (kStep * 2) : x_behind(step + i), sums);
+      }
+      if constexpr (kSteps > 1) copy_again();
+    } else {
+      SIMT_UNROLL_BY(1)
+      for (int i = 0; step + i < end_; ++i) add<kNow>(i, x_behind(step + i), sums);
+      copy_again();
+    }
+  }
+
+  // The activations of a step, and of the one behind it; behind the last comes the first, of the
+  // next unit.
+  SIMT_DEV const unsigned char* x_of(int step) const {
+    return row_ + uint64_t{static_cast<uint32_t>(step)} * (kStep * 2);
+  }
+  SIMT_DEV const unsigned char* x_behind(int step) const {
+    return x_of(step + 1 < end_ ? step + 1 : begin_);
+  }
+
   // Panel by panel, of which one's codes are in registers.
   template <int kNow>
-  SIMT_DEV void add(int step, Sums& sums) {
+  SIMT_DEV void add(int in_stage, const unsigned char* next_x, Sums& sums) {
     SIMT_UNROLL
     for (Inputs<kTiles>& inputs : inputs_) {
       if constexpr (Panel<kKind, kTiles>::kHasMinima) inputs.add_up();
@@ -185,18 +215,15 @@ class ProductWarp {
     SIMT_UNROLL
     for (int p = 0; p < kNow; ++p) {
       Codes<U> codes;
-      read(p, codes);
-      if (p == kNow - 1) copy_again();
+      read(p, in_stage, codes);
+      if (kSteps == 1 && p == kNow - 1) copy_again();
       SIMT_UNROLL
       for (int half = 0; half < 2; ++half) {
         Panel<kKind, kTiles>::add(codes, half, inputs_[half], sums[p]);
       }
     }
-    // Behind the last step comes the first, of the next unit.
-    const int next = step + 1 < end_ ? step + 1 : begin_;
     SIMT_UNROLL
-    for (int half = 0; half < 2; ++half)
-      load_rows(static_cast<uint32_t>(next), half, inputs_[half]);
+    for (int half = 0; half < 2; ++half) load_rows(next_x, half, inputs_[half]);
   }
 
   // Half by half, of which one's activations are in registers.
@@ -204,12 +231,12 @@ class ProductWarp {
   SIMT_DEV void add_as_loaded(int step, Sums& sums) {
     Codes<U> codes[kNow];
     SIMT_UNROLL
-    for (int p = 0; p < kNow; ++p) read(p, codes[p]);
+    for (int p = 0; p < kNow; ++p) read(p, 0, codes[p]);
     SIMT_UNROLL
     for (int half = 0; half < 2; ++half) {
       Inputs<kTiles> inputs;
       clear(inputs);
-      load_rows(static_cast<uint32_t>(step), half, inputs);
+      load_rows(x_of(step), half, inputs);
       if constexpr (Panel<kKind, kTiles>::kHasMinima) inputs.add_up();
       SIMT_UNROLL
       for (int p = 0; p < kNow; ++p) {
@@ -219,9 +246,10 @@ class ProductWarp {
     copy_again();
   }
 
-  SIMT_DEV void read(int p, Codes<U>& codes) const {
+  SIMT_DEV void read(int p, int in_stage, Codes<U>& codes) const {
     const unsigned char* stage = shared_.memory.stages[warp_][slot_];
-    Reader<kKind>::read(stage + p * U::kCodeBytes, stage + S::kScalesAt + p * U::kScaleBytes,
+    const int at = p * kSteps + in_stage;
+    Reader<kKind>::read(stage + at * U::kCodeBytes, stage + S::kScalesAt + at * U::kScaleBytes,
                         stage + S::kSupersAt + p * U::kSuperBytes, lane_, codes);
   }
 
@@ -240,16 +268,19 @@ class ProductWarp {
     }
   }
 
-  SIMT_DEV void load_rows(uint32_t step, int half, Inputs<kTiles>& inputs) const {
-    const auto* x =
-        reinterpret_cast<const uint16_t*>(row_ + uint64_t{step} * (kStep * 2)) + half * 32;
+  SIMT_DEV void load_rows(const unsigned char* of_step, int half, Inputs<kTiles>& inputs) const {
+    const auto* x = reinterpret_cast<const uint16_t*>(of_step) + half * 32;
     SIMT_UNROLL
     for (int i = 0; i < kTiles; ++i) load_row(i, x + i * eight_rows_, inputs.b[i]);
   }
 
+  // Of one tile, rows that are not there are taken for the last one, without a branch.
+  SIMT_DEV int first_row_of(int row) const {
+    return kTiles > 1 || row < args_.most_rows ? row : args_.most_rows - 1;
+  }
   // Of a tile's row of the lane, if there can be one.
   SIMT_DEV void load_row(int tile, const uint16_t* x, uint32_t (&b)[4]) const {
-    if (tile * 8 + lane_ / 4 >= args_.most_rows) return;
+    if (kTiles > 1 && tile * 8 + lane_ / 4 >= args_.most_rows) return;
     if constexpr (U::kGroupsOf16) {
       const uint2 first = *reinterpret_cast<const uint2*>(x);
       const uint2 second = *reinterpret_cast<const uint2*>(x + 16);
@@ -272,7 +303,9 @@ class ProductWarp {
       codes_[p] = part.codes + first * U::kCodeBytes + lane_ * 16;
       // A lane has 16 bytes of one panel's scales, or of its super.
       if constexpr (U::kScaleBytes > 0) {
-        if (lane_ / 4 == p) scales_ = part.scales + first * U::kScaleBytes + lane_ % 4 * 16;
+        if (lane_ / kScaleLanes == p) {
+          scales_ = part.scales + first * U::kScaleBytes + lane_ % kScaleLanes * 16;
+        }
       }
       if constexpr (U::kSuperBytes > 0) {
         if (lane_ >= 16 && (lane_ - 16) / kSuperLanes == p) {
@@ -305,17 +338,19 @@ class ProductWarp {
     }
   }
 
-  // The next step that has not been copied, if there is one.
+  // The next stage that has not been copied, if there is one.
   SIMT_DEV void copy(int slot) {
     unsigned char* stage = shared_.memory.stages[warp_][slot];
     const auto step = static_cast<uint32_t>(copy_step_);
     SIMT_UNROLL
     for (int p = 0; p < kPanels; ++p) {
+      constexpr int kBytes = kSteps * U::kCodeBytes;
       const unsigned char* codes = codes_[p] + uint64_t{step} * U::kCodeBytes;
       SIMT_UNROLL
-      for (int at = 0; at < U::kCodeBytes; at += 512) {
-        simt::copy_async16_if(p < copy_count_ && (at + 512 <= U::kCodeBytes || lane_ < 16),
-                              stage + p * U::kCodeBytes + at + lane_ * 16, codes + at);
+      for (int at = 0; at < kBytes; at += 512) {
+        const bool is_asked = at < U::kCodeBytes || copy_step_ + at / U::kCodeBytes < end_;
+        simt::copy_async16_if(p < copy_count_ && is_asked && (at + 512 <= kBytes || lane_ < 16),
+                              stage + p * kBytes + at + lane_ * 16, codes + at);
       }
     }
     if constexpr (U::kSuperBytes > 0) {
@@ -328,11 +363,13 @@ class ProductWarp {
           stage + (is_scale ? S::kScalesAt + lane_ * 16 : S::kSupersAt + (lane_ - 16) * 16),
           scales_ + (is_scale ? step * U::kScaleBytes : step / 4 * U::kSuperBytes));
     } else if constexpr (U::kScaleBytes > 0) {
-      simt::copy_async16_if(lane_ < copy_count_ * 4, stage + S::kScalesAt + lane_ * 16,
+      const bool is_asked = kSteps == 1 || copy_step_ + lane_ % kScaleLanes / 4 < end_;
+      simt::copy_async16_if(lane_ < copy_count_ * kScaleLanes && is_asked,
+                            stage + S::kScalesAt + lane_ * 16,
                             scales_ + uint64_t{step} * U::kScaleBytes);
     }
     simt::copy_commit();
-    ++copy_step_;
+    copy_step_ += kSteps;
   }
 
   // Of all rows that there may be, as how many there are is on its way.
