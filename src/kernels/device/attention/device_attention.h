@@ -14,7 +14,7 @@
 #include <cstdint>
 
 #include "kernels/device/activation.h"
-#include "kernels/device/attention_parts.h"
+#include "kernels/device/attention/attention_parts.h"
 #include "kernels/device/cache_place.h"
 #include "kernels/device/device.h"
 #include "kernels/simt/simt.h"
