@@ -68,6 +68,12 @@ class DraftHost {
   virtual Status check_memory(const std::string& what, int64_t weight_bytes, int64_t cache_bytes,
                               int64_t work_bytes) = 0;
 
+  // The same of the memory of the target's device, if it has one.
+  virtual Status check_device_memory(const std::string& /*what*/, int64_t /*weight_bytes*/,
+                                     int64_t /*cache_bytes*/, int64_t /*work_bytes*/) {
+    return {};
+  }
+
   // A model that drafts, loaded where the host has it computed; its cache will take so many bytes.
   // Errors of check_memory() and load_model(). The processor, unless the host has a device.
   virtual Expected<std::unique_ptr<Model>> load(const std::string& what, const ModelFile& file,

@@ -44,6 +44,15 @@ Status EngineDraftHost::check_memory(const std::string& what, int64_t weight_byt
   return {};
 }
 
+Status EngineDraftHost::check_device_memory(const std::string& what, int64_t weight_bytes,
+                                            int64_t cache_bytes, int64_t work_bytes) {
+  if (device_ == nullptr) return {};
+  const MemoryNeed need = {weight_bytes, cache_bytes, work_bytes};
+  AERIE_RETURN_IF_ERROR(aerie::check_device_memory(what, need, *device_));
+  device_->room.taken += need.all();
+  return {};
+}
+
 Expected<std::unique_ptr<Model>> EngineDraftHost::load(const std::string& what,
                                                        const ModelFile& file,
                                                        const ModelConfig& config,

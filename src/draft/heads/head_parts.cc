@@ -6,8 +6,10 @@
 #include <cstring>
 #include <utility>
 
+#include "base/errors.h"
 #include "draft/network/draft_vocabulary.h"
 #include "format/converted_file.h"
+#include "model/device/device_weights.h"
 #include "tensor/dtype.h"
 
 namespace aerie {
@@ -83,6 +85,7 @@ void slide_windows(Blueprint& blueprint, const HeadTarget& target) {
 Expected<Blueprint> head_blueprint(const HeadFile& file, const HeadTarget& target) {
   AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, file.blueprint());
   slide_windows(blueprint, target);
+  if (target.device != nullptr) AERIE_RETURN_IF_ERROR(check_device_code(blueprint));
   return blueprint;
 }
 
@@ -215,6 +218,7 @@ Status OutputHead::require_same(const OutputHead& other, const ModelFile& file) 
 }
 
 Expected<HeadOps> HeadOps::create(const HeadTarget& target, int64_t max_rows, int64_t max_width) {
+  if (target.device != nullptr) return not_supported("there is no device code for this head yet");
   HeadOps ops;
   ops.backend_ = target.backend;
   ops.pool_ = target.pool;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,6 +20,8 @@
 
 namespace aerie {
 
+struct HeadDevice;
+
 // The target that a head is loaded for, and where it will run. All of it outlives the head.
 struct HeadTarget {
   ModelParts parts;
@@ -29,6 +32,9 @@ struct HeadTarget {
   int max_rows = 512;
   int max_logits = 64;
   int max_positions = 0;  // that rows can have; kMostHeadDepth more than the longest sequence
+  // Of a head that the target's device computes: parts and backend are those of it.
+  std::shared_ptr<HeadDevice> device = nullptr;
+  int ranks = 0;  // tokens after a row that drafts ask for (HeadOutputs::top), where that helps
 
   // As layers of a head are loaded: nothing is kept of packed weights.
   ModelOptions model_options() const;
