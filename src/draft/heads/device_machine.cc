@@ -53,6 +53,8 @@ class DeviceMachine final : public HeadMachine {
   void gather(HeadRows x, HeadRows out) override;
   void activate(kernels::Activation activation, HeadRows x, HeadWhich which, HeadRows out,
                 bool adds) override;
+  void add(HeadRows x, float factor, HeadWhich which, HeadRows out) override;
+  void shift(std::span<const float> by, HeadWhich which, HeadRows x) override;
   void target_norm(HeadRows x, HeadWhich which, HeadRows out) override;
   HeadRows stream() override;
   void layer(const TransformerLayer& layer, const LayerPlan& plan, int plane) override;
@@ -85,6 +87,8 @@ class DeviceMachine final : public HeadMachine {
   int narrow(HeadInput x, HeadWhich which);
   void copy_rows(HeadRows x, HeadWhich which, const int32_t* from, const HeadNorm& norm,
                  HeadRows out);
+  device::MapRows map(HeadRows x, HeadWhich which, HeadRows out);
+  void map_rows(const device::MapRows& args);
   void find_top();
   void know(int program, const std::function<void()>& operations);
   HeadOutputs bring_back();
@@ -381,20 +385,42 @@ void DeviceMachine::gather(HeadRows x, HeadRows out) {
   copy_rows(x, HeadWhich::kWanted, input().pass().wanted, {}, out);
 }
 
-void DeviceMachine::activate(kernels::Activation activation, HeadRows x, HeadWhich which,
-                             HeadRows out, bool adds) {
+device::MapRows DeviceMachine::map(HeadRows x, HeadWhich which, HeadRows out) {
   device::MapRows args;
   args.rows = count(which);
   args.most_rows = most(which);
   args.x = x.data;
   args.x_stride = x.stride;
   args.width = static_cast<int>(x.width);
+  args.out = out.data;
+  args.out_stride = out.stride;
+  return args;
+}
+
+void DeviceMachine::map_rows(const device::MapRows& args) {
+  if (!learns_ && args.most_rows > 0) device_.map_rows(args);
+}
+
+void DeviceMachine::activate(kernels::Activation activation, HeadRows x, HeadWhich which,
+                             HeadRows out, bool adds) {
+  device::MapRows args = map(x, which, out);
   args.activates = true;
   args.glu = glu_of(activation);
   args.adds = adds;
-  args.out = out.data;
-  args.out_stride = out.stride;
-  if (!learns_ && args.most_rows > 0) device_.map_rows(args);
+  map_rows(args);
+}
+
+void DeviceMachine::add(HeadRows x, float factor, HeadWhich which, HeadRows out) {
+  device::MapRows args = map(x, which, out);
+  args.factor = factor;
+  args.adds = true;
+  map_rows(args);
+}
+
+void DeviceMachine::shift(std::span<const float> by, HeadWhich which, HeadRows x) {
+  device::MapRows args = map(x, which, x);
+  args.bias = vector(by);
+  map_rows(args);
 }
 
 // A device computes no target with another norm.

@@ -29,6 +29,8 @@ class HostMachine final : public HeadMachine {
   void gather(HeadRows x, HeadRows out) override;
   void activate(kernels::Activation activation, HeadRows x, HeadWhich which, HeadRows out,
                 bool adds) override;
+  void add(HeadRows x, float factor, HeadWhich which, HeadRows out) override;
+  void shift(std::span<const float> by, HeadWhich which, HeadRows x) override;
   void target_norm(HeadRows x, HeadWhich which, HeadRows out) override;
   HeadRows stream() override;
   void layer(const TransformerLayer& layer, const LayerPlan& plan, int plane) override;
@@ -190,6 +192,21 @@ void HostMachine::activate(kernels::Activation activation, HeadRows x, HeadWhich
   const float* from = result.row(0);
   for (int64_t i = 0; i < rows * x.width; ++i) {
     out.data[i] = (adds ? out.data[i] : 0.0f) + from[i];
+  }
+}
+
+void HostMachine::add(HeadRows x, float factor, HeadWhich which, HeadRows out) {
+  for (int64_t r = 0; r < count(which); ++r) {
+    const float* from = x.data + r * x.stride;
+    float* to = out.data + r * out.stride;
+    for (int64_t i = 0; i < x.width; ++i) to[i] += factor * from[i];
+  }
+}
+
+void HostMachine::shift(std::span<const float> by, HeadWhich which, HeadRows x) {
+  for (int64_t r = 0; r < count(which); ++r) {
+    float* to = x.data + r * x.stride;
+    for (size_t i = 0; i < by.size(); ++i) to[i] += by[i];
   }
 }
 

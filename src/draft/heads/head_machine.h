@@ -113,6 +113,9 @@ class HeadMachine {
   // out = activation(x), or += that. Rows lie side by side.
   virtual void activate(kernels::Activation activation, HeadRows x, HeadWhich which, HeadRows out,
                         bool adds = false) = 0;
+  // out += factor x; x += the vector.
+  virtual void add(HeadRows x, float factor, HeadWhich which, HeadRows out) = 0;
+  virtual void shift(std::span<const float> by, HeadWhich which, HeadRows x) = 0;
   // The target's final norm.
   virtual void target_norm(HeadRows x, HeadWhich which, HeadRows out) = 0;
   // x += silu(w x + bias), for one block after the other. `scratch` is like x.

@@ -27,8 +27,11 @@ double mean_accepted_length(const Comparison& comparison) {
   return comparison.speculative.of[0].stats.mean_accepted_length();
 }
 
-constexpr HeadFamily kOnDevice[] = {HeadFamily::kEagle3, HeadFamily::kEagle3Pruned,
-                                    HeadFamily::kPEagle};
+// All but MTP's with several modules.
+constexpr HeadFamily kOnDevice[] = {
+    HeadFamily::kEagle,       HeadFamily::kEagle3,        HeadFamily::kEagle3Pruned,
+    HeadFamily::kPEagle,      HeadFamily::kMedusa,        HeadFamily::kHydra,
+    HeadFamily::kHydraPrefix, HeadFamily::kMlpSpeculator, HeadFamily::kRedrafter};
 
 class DeviceHead : public testing::TestWithParam<HeadFamily> {};
 
