@@ -69,11 +69,20 @@ class DraftHost {
   virtual Status check_memory(const std::string& what, int64_t weight_bytes, int64_t cache_bytes,
                               int64_t work_bytes) = 0;
 
+  // The same of the memory of the target's device, if it has one.
+  virtual Status check_device_memory(const std::string& /*what*/, int64_t /*weight_bytes*/,
+                                     int64_t /*cache_bytes*/, int64_t /*work_bytes*/) {
+    return {};
+  }
+
   // The same of such a cache for what drafts with `model`, which is there already, where that has
   // its planes.
-  virtual Status check_cache(const std::string& what, const Model& /*model*/,
-                             const ModelConfig& config, const KvCache::Creation& cache) {
-    return check_memory(what, 0, KvCache::bytes_needed(config, cache), 0);
+  Status check_cache(const std::string& what, const Model& model, const ModelConfig& config,
+                     KvCache::Creation cache) {
+    cache.planes = model.cache_planes();
+    const int64_t bytes = KvCache::bytes_needed(config, cache);
+    return cache.planes == KvCache::Planes::kHere ? check_memory(what, 0, bytes, 0)
+                                                  : check_device_memory(what, 0, bytes, 0);
   }
 
   // A model that drafts, loaded where the host has it computed; it will have such a cache.

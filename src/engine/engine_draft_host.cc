@@ -44,14 +44,12 @@ Status EngineDraftHost::check_memory(const std::string& what, int64_t weight_byt
   return {};
 }
 
-Status EngineDraftHost::check_cache(const std::string& what, const Model& model,
-                                    const ModelConfig& config, const KvCache::Creation& cache) {
-  KvCache::Creation there = cache;
-  there.planes = model.cache_planes();
-  const int64_t bytes = KvCache::bytes_needed(config, there);
-  if (there.planes == KvCache::Planes::kHere) return check_memory(what, 0, bytes, 0);
-  AERIE_RETURN_IF_ERROR(check_device_memory(what, {0, bytes, 0}, *device_));
-  device_->room.taken += bytes;
+Status EngineDraftHost::check_device_memory(const std::string& what, int64_t weight_bytes,
+                                            int64_t cache_bytes, int64_t work_bytes) {
+  if (device_ == nullptr) return {};
+  const MemoryNeed need = {weight_bytes, cache_bytes, work_bytes};
+  AERIE_RETURN_IF_ERROR(aerie::check_device_memory(what, need, *device_));
+  device_->room.taken += need.all();
   return {};
 }
 
@@ -77,13 +75,10 @@ Expected<std::unique_ptr<Model>> EngineDraftHost::load_on_device(const std::stri
                                                                  KvCache::Creation cache) {
   AERIE_RETURN_IF_ERROR(supported_by_device(file).with_context(what));
   cache.planes = KvCache::Planes::kElsewhere;
-  const MemoryNeed need = {device_weight_bytes(file), KvCache::bytes_needed(config, cache),
-                           device_working_bytes(file, options)};
-  AERIE_RETURN_IF_ERROR(check_device_memory(what, need, *device_));
-  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
-                         load_device_model(file, options, *device_->device));
-  device_->room.taken += need.all();
-  return model;
+  AERIE_RETURN_IF_ERROR(check_device_memory(what, device_weight_bytes(file),
+                                            KvCache::bytes_needed(config, cache),
+                                            device_working_bytes(file, options)));
+  return load_device_model(file, options, *device_->device);
 }
 
 }  // namespace aerie

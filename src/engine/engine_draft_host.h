@@ -26,8 +26,8 @@ class EngineDraftHost final : public DraftHost {
   Expected<HeadFile*> open_head(const std::string& name, std::optional<DType> type) override;
   Status check_memory(const std::string& what, int64_t weight_bytes, int64_t cache_bytes,
                       int64_t work_bytes) override;
-  Status check_cache(const std::string& what, const Model& model, const ModelConfig& config,
-                     const KvCache::Creation& cache) override;
+  Status check_device_memory(const std::string& what, int64_t weight_bytes, int64_t cache_bytes,
+                             int64_t work_bytes) override;
   Expected<std::unique_ptr<Model>> load(const std::string& what, const ModelFile& file,
                                         const ModelConfig& config, const ModelOptions& options,
                                         const KvCache::Creation& cache) override;

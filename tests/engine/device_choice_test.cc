@@ -54,6 +54,9 @@ class IdleDevice final : public device::Device {
   void begin(const device::Begin&) override {}
   void add_normed(const device::AddNormed&) override {}
   void copy_rows(const device::CopyRows&) override {}
+  void narrow_rows(const device::NarrowRows&) override {}
+  void map_rows(const device::MapRows&) override {}
+  void top(const device::Top&) override {}
   void move_entries(const device::MoveEntries&) override {}
   void best(const device::Best&) override {}
   void start_clock() override {}

@@ -243,13 +243,14 @@ DraftOutputs ModelNetwork::run() {
     fail(status);
     return {};
   }
-  if (!translates()) return {logits, outputs.vocab, {}};
+  if (!translates()) return {logits, outputs.vocab, {}, static_cast<int>(rows)};
   const auto width = static_cast<size_t>(vocab_), own = static_cast<size_t>(outputs.vocab);
   for (size_t row = 0; row < rows; ++row) {
     options_.vocabulary->translate(logits.subspan(row * own, own),
                                    std::span(translated_).subspan(row * width, width));
   }
-  return {std::span<const float>(translated_).first(rows * width), vocab_, {}};
+  return {
+      std::span<const float>(translated_).first(rows * width), vocab_, {}, static_cast<int>(rows)};
 }
 
 void ModelNetwork::observe(int place, const DraftCommit& /*commit*/,
