@@ -9,8 +9,6 @@
 
 namespace aerie::device {
 
-inline constexpr int kMostHeadDim = 256;
-
 // The keys and values of the slot's page, in elements from the beginning of the plane.
 SIMT_DEV int64_t head_offset(const CacheShape& shape, int slot, int kv_head) {
   return (static_cast<int64_t>(slot / kPage) * shape.kv_heads + kv_head) * (2 * kPage) *
