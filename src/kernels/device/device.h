@@ -97,8 +97,8 @@ struct Product {
   uint16_t* out = nullptr;
   int out_stride = 0;
   Glu glu = Glu::kSilu;
-  // Of more than kFewRows rows: panels of a warp, 1 to 3 (tile_product.h); 0: what is fastest. Bits
-  // do not depend on it.
+  // Of more than kFewRows rows: panels of a warp, 1 to 3 (tile_product.h); 0: what is fastest, which
+  // may be group_product.h. Bits do not depend on it.
   int tile_panels = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "kernels/device/launch_product.h"
 
+#include "kernels/device/group_product.h"
 #include "kernels/device/product.h"
 #include "kernels/device/tile_product.h"
 
@@ -43,6 +44,7 @@ ProductArgs args_of(const Product& p) {
 struct Processors {
   int count = 1;
   int shared_bytes = 0;  // that a block may have
+  bool groups = false;   // see simt::kHasGroups
 };
 Processors processors() {
   static thread_local int known_device = -1;
@@ -52,6 +54,10 @@ Processors processors() {
   if (device != known_device) {
     cudaDeviceGetAttribute(&known.count, cudaDevAttrMultiProcessorCount, device);
     cudaDeviceGetAttribute(&known.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    int major = 0, minor = 0;
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    known.groups = major == 9 && minor == 0;
     known_device = device;
   }
   return known;
@@ -124,7 +130,18 @@ int tile_panels(const ProductArgs& args, int rows) {
 }
 
 template <MatrixKind kKind>
+cudaError_t launch_groups(const ProductArgs& args, int rows, cudaStream_t stream) {
+  using S = GroupShape<kKind>;
+  const auto tiles = static_cast<unsigned>((rows + kManyRows - 1) / kManyRows);
+  const auto blocks = static_cast<unsigned>((args.panels + S::kBlockPanels - 1) / S::kBlockPanels);
+  return simt::launch(
+      group_product_kernel<kKind>,
+      {dim3(tiles, blocks), dim3(kGroupThreads), sizeof(typename S::Shared), true}, stream, args);
+}
+
+template <MatrixKind kKind>
 cudaError_t launch_many(const ProductArgs& args, int rows, int panels, cudaStream_t stream) {
+  if (panels == 0 && processors().groups) return launch_groups<kKind>(args, rows, stream);
   if (panels == 0) panels = tile_panels<kKind>(args, rows);
   if constexpr (kMostTilePanels<kKind> >= 3) {
     if (panels >= 3) return launch_tiles<kKind, 3>(args, rows, stream);
