@@ -1,21 +1,18 @@
 // Products of many rows where groups of four warps multiply at once (Hopper): a block has kManyRows
-// rows and 8 panels of outputs. Each of 8 warps unpacks the weights of one panel in its registers
-// and has the panel's sums there; another group brings the activations. The sums are those of
-// product.h, in the same order.
-//
-// Activations lie in shared memory in the order in which weights lie in fragments (unpack.h): a
-// step's 16 of k side by side, in the order of the fragment's elements.
+// rows and 8 panels of outputs. Each of its 8 warps unpacks the weights of one panel in its
+// registers and has the panel's sums there; activations come as ordered_rows.h has put them. The
+// sums are those of product.h, in the same order.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/device/epilogue.h"
+#include "kernels/device/ordered_rows.h"
 #include "kernels/device/tile_outputs.h"
 #include "kernels/device/unpack.h"
 
 namespace aerie::device {
 
-inline constexpr int kGroupThreads = kTileThreads + 128;  // of which the last 128 bring activations
 inline constexpr int kGroupMemory = 227 * 1024;
 
 template <MatrixKind kKind>
@@ -26,21 +23,21 @@ struct GroupShape {
   static constexpr int kOutputs = kBlockPanels * kPanel;
   static constexpr int kPitch = kOutputs + 4;  // of sums: lanes touch all banks
   static constexpr bool kHasMinima = Panel<kKind, 1>::kHasMinima;
-  static constexpr int kRowBytes = kManyRows * kStep * 2;  // of a stage of activations
-  static constexpr int kRowDepth = 4;
+  // Stages of activations, which come kRowDepth - 2 steps ahead: warps may be that far apart.
+  static constexpr int kRowDepth = 5;
   // Of a warp's stage: codes, scales, supers.
   static constexpr int kScalesAt = U::kCodeBytes;
   static constexpr int kSupersAt = kScalesAt + U::kScaleBytes;
   static constexpr int kStageBytes = kSupersAt + U::kSuperBytes;
   static constexpr int kMostDepth =
-      (kGroupMemory - 8 * 1024 - kRowDepth * kRowBytes) / (kWarps * kStageBytes);
+      (kGroupMemory - 8 * 1024 - kRowDepth * kOrderedRowBytes) / (kWarps * kStageBytes);
   static constexpr int kDepth = kMostDepth > 6 ? 6 : kMostDepth;
   static_assert(kDepth >= 3);
   // Of k that one product and one scale are for, in 16.
   static constexpr int kUnit = U::kGroupsOf16 ? 1 : 2, kUnits = 4 / kUnit;
 
   struct Loop {
-    unsigned char rows[kRowDepth][kRowBytes];
+    unsigned char rows[kRowDepth][kOrderedRowBytes];
     unsigned char weights[kWarps][kDepth][kStageBytes];
   };
   struct Shared {
@@ -49,130 +46,13 @@ struct GroupShape {
       float sums[kManyRows][kPitch];
     };
     float inverse[kManyRows];
-    // Of activations, for each 32 of k, where weights have minima.
     float row_sums[kHasMinima ? kRowDepth : 1][2][kManyRows];
-    simt::Barrier full[kRowDepth], empty[kRowDepth], ended, added_up;
+    float zeros[kHasMinima ? 64 : 1];
+    simt::Barrier full[kRowDepth], empty[kRowDepth];
   };
   static_assert(sizeof(Shared) <= kGroupMemory);
 };
 
-// The warps that bring activations, ahead of those that multiply.
-template <MatrixKind kKind>
-class GroupRows {
- public:
-  using S = GroupShape<kKind>;
-  using U = Unpack<kKind>;
-  using Shared = typename S::Shared;
-  static constexpr int kRowsOfWarp = kManyRows / 4;
-
-  SIMT_DEV GroupRows(const ProductArgs& args, Shared& shared)
-      : args_(args),
-        shared_(shared),
-        lane_(static_cast<int>(threadIdx.x) % 32),
-        warp_((static_cast<int>(threadIdx.x) - kTileThreads) / 32),
-        first_row_(static_cast<int>(blockIdx.x) * kManyRows) {}
-
-  SIMT_DEV void run(int rows) {
-    const auto* from =
-        args_.x + static_cast<int64_t>(first_row_ + warp_ * kRowsOfWarp + lane_ / 8) *
-                      args_.x_stride + lane_ % 8 * 8;
-    uint4 pieces[kRowsOfWarp / 4];
-    load(from, pieces);
-    int slot = 0, phase = 1;
-    SIMT_UNROLL_BY(1)
-    for (int step = 0; step < args_.steps; ++step) {
-      if (step >= S::kRowDepth) simt::barrier_wait(shared_.empty[slot], phase);
-      store(pieces, shared_.loop.rows[slot]);
-      from += kStep;
-      if (step + 1 < args_.steps) load(from, pieces);
-      simt::fence_operands();
-      __syncwarp();
-      if constexpr (S::kHasMinima) add_up(slot);
-      if (lane_ == 0) simt::barrier_arrive(shared_.full[slot]);
-      if (++slot == S::kRowDepth) slot = 0, phase ^= 1;
-    }
-    find_norms(rows);
-    __syncwarp();
-    if (lane_ == 0) simt::barrier_arrive(shared_.ended);
-  }
-
- private:
-  // A lane has 16 bytes of every fourth row.
-  SIMT_DEV void load(const uint16_t* from, uint4 (&pieces)[kRowsOfWarp / 4]) const {
-    SIMT_UNROLL
-    for (int i = 0; i < kRowsOfWarp / 4; ++i) {
-      pieces[i] =
-          *reinterpret_cast<const uint4*>(from + static_cast<int64_t>(i) * 4 * args_.x_stride);
-    }
-  }
-
-  // Word i of a piece of a row, or of half of it, goes to piece i of those of its 32 (16) of k.
-  SIMT_DEV void store(const uint4 (&pieces)[kRowsOfWarp / 4], unsigned char* stage) const {
-    const int piece = lane_ % 8;
-    SIMT_UNROLL
-    for (int i = 0; i < kRowsOfWarp / 4; ++i) {
-      const int row = warp_ * kRowsOfWarp + i * 4 + lane_ / 8;
-      SIMT_UNROLL
-      for (int word = 0; word < 4; ++word) {
-        int to = piece / 4 * 4 + word, at = piece % 4;
-        if constexpr (U::kGroupsOf16) to = piece / 2 * 2 + word % 2, at = piece % 2 * 2 + word / 2;
-        simt::store_operand(stage + row * 128 + (to ^ row % 8) * 16 + at * 4,
-                            part_of(pieces[i], word));
-      }
-    }
-  }
-
-  // What a panel of ones gives (Inputs::add_up) for the warp's rows of the stage.
-  SIMT_DEV void add_up(int slot) {
-    const unsigned char* stage = shared_.loop.rows[slot];
-    const int g = lane_ / 4, t = lane_ % 4;
-    SIMT_UNROLL
-    for (int i = 0; i < kRowsOfWarp / 8; ++i) {
-      const int first = warp_ * kRowsOfWarp + i * 8;
-      SIMT_UNROLL
-      for (int group = 0; group < 2; ++group) {
-        const Fragment ones = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
-        float d[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-        SIMT_UNROLL
-        for (int s = 0; s < 2; ++s) {
-          uint32_t x[2];
-          SIMT_UNROLL
-          for (int j = 0; j < 2; ++j) {
-            const int piece = group * 4 + s * 2 + j;
-            x[j] = *reinterpret_cast<const uint32_t*>(stage + (first + g) * 128 +
-                                                      (piece ^ g) * 16 + t * 4);
-          }
-          simt::mma_bf16(d, ones, x);
-        }
-        if (g == 0) {
-          shared_.row_sums[slot][group][first + 2 * t] = d[0];
-          shared_.row_sums[slot][group][first + 2 * t + 1] = d[1];
-        }
-      }
-    }
-    __syncwarp();
-  }
-
-  SIMT_DEV void find_norms(int rows) {
-    if (args_.norm.squares == nullptr) return;
-    constexpr int kAtOnce = 4;
-    SIMT_UNROLL_BY(1)
-    for (int i = warp_; i < kManyRows; i += 4 * kAtOnce) {
-      float inverse[kAtOnce];
-      inverse_rms(args_.norm, first_row_ + i, 4, rows, inverse);
-      SIMT_UNROLL
-      for (int r = 0; r < kAtOnce; ++r) {
-        if (lane_ == 0) shared_.inverse[i + r * 4] = inverse[r];
-      }
-    }
-  }
-
-  const ProductArgs& args_;
-  Shared& shared_;
-  int lane_, warp_, first_row_;
-};
-
-// A warp that multiplies: what both kinds of it share.
 template <MatrixKind kKind>
 class GroupWarp {
  public:
@@ -199,14 +79,22 @@ class GroupWarp {
     }
   }
 
-  // Asks for the first weights.
-  SIMT_DEV void start() {
+  // The sums, to shared memory; false: the block has no rows.
+  SIMT_DEV bool run() {
     SIMT_UNROLL_BY(1)
     for (int i = 0; i < S::kDepth; ++i) copy(i, i);
-  }
-
-  // The sums, to shared memory.
-  SIMT_DEV void run() {
+    // Weights are there before the kernel that makes the activations is done.
+    simt::wait_for_previous();
+    const int rows = *args_.rows;
+    if (static_cast<int>(blockIdx.x) * kManyRows >= rows) {
+      simt::copy_wait<0>();
+      return false;
+    }
+    if (threadIdx.x == 0) {
+      SIMT_UNROLL_BY(1)
+      for (int i = 0; i < S::kRowDepth && i < args_.steps; ++i) copy_rows(i, i);
+    }
+    find_norms(rows);
     Half totals[2];
     clear(totals[0]);
     clear(totals[1]);
@@ -217,9 +105,7 @@ class GroupWarp {
       add_plain(totals);
     }
     simt::copy_wait<0>();
-    __syncwarp();
-    if (lane_ == 0) simt::barrier_arrive(shared_.ended);
-    simt::barrier_wait(shared_.ended, 0);
+    __syncthreads();
     SIMT_UNROLL
     for (int i = 0; i < 16; ++i) {
       SIMT_UNROLL
@@ -228,13 +114,28 @@ class GroupWarp {
             totals[i / 8][i % 8][j];
       }
     }
-    __syncwarp();
-    if (lane_ == 0) simt::barrier_arrive(shared_.added_up);
-    simt::barrier_wait(shared_.added_up, 0);
+    __syncthreads();
+    return true;
   }
 
  private:
-  static constexpr int kPieces = S::kRowBytes / 16;  // of a stage, as operands count them
+  static constexpr int kPieces = kOrderedRowBytes / 16;  // of a stage, as operands count them
+
+  // While the first activations are on their way.
+  SIMT_DEV void find_norms(int rows) {
+    if (args_.norm.squares == nullptr) return;
+    constexpr int kAtOnce = 8;
+    const int first_row = static_cast<int>(blockIdx.x) * kManyRows;
+    SIMT_UNROLL_BY(1)
+    for (int i = warp_; i < kManyRows; i += S::kWarps * kAtOnce) {
+      float inverse[kAtOnce];
+      inverse_rms(args_.norm, first_row + i, S::kWarps, rows, inverse);
+      SIMT_UNROLL
+      for (int r = 0; r < kAtOnce; ++r) {
+        if (lane_ == 0) shared_.inverse[i + r * S::kWarps] = inverse[r];
+      }
+    }
+  }
 
   SIMT_DEV static void clear(Half& sums) {
     SIMT_UNROLL
@@ -267,6 +168,32 @@ class GroupWarp {
     simt::copy_commit();
   }
 
+  SIMT_DEV void copy_rows(int step, int slot) {
+    using O = Ordered<kKind>;
+    const unsigned char* from =
+        static_cast<const unsigned char*>(args_.ordered) +
+        (static_cast<int64_t>(blockIdx.x) * args_.steps + step) * O::kBytes;
+    simt::barrier_expect(shared_.full[slot], O::kBytes);
+    simt::copy_block(shared_.loop.rows[slot], from, kOrderedRowBytes, shared_.full[slot]);
+    if constexpr (O::kHasSums) {
+      simt::copy_block(shared_.row_sums[slot], from + kOrderedRowBytes, kOrderedSumBytes,
+                       shared_.full[slot]);
+    }
+  }
+
+  // The rows of the step are there. One thread asks for those that take the place of the step's
+  // before the last one, as soon as all warps have multiplied by these.
+  SIMT_DEV void wait_for_rows(int step) {
+    const int next = step - 2 + S::kRowDepth;
+    if (threadIdx.x == 0 && step >= 2 && next < args_.steps) {
+      const int slot = slot_ >= 2 ? slot_ - 2 : slot_ - 2 + S::kRowDepth;
+      simt::barrier_wait(shared_.empty[slot], slot_ >= 2 ? phase_ : phase_ ^ 1);
+      copy_rows(next, slot);
+    }
+    __syncwarp();
+    simt::barrier_wait(shared_.full[slot_], phase_);
+  }
+
   // The next stage of weights is there, and that of `step` is free.
   SIMT_DEV void next_weights(int step) {
     simt::copy_wait<S::kDepth - 2>();
@@ -275,6 +202,7 @@ class GroupWarp {
     weights_slot_ = weights_slot_ == S::kDepth - 1 ? 0 : weights_slot_ + 1;
   }
 
+  SIMT_DEV int slot_before() const { return slot_ == 0 ? S::kRowDepth - 1 : slot_ - 1; }
   SIMT_DEV void next_rows() {
     if (++slot_ == S::kRowDepth) slot_ = 0, phase_ ^= 1;
   }
@@ -314,6 +242,7 @@ class GroupWarp {
         adds = false;
       }
     }
+    simt::group_wait<0>(sums);  // of nothing: the compiler does not know
   }
 
   SIMT_DEV void unpack(uint32_t (&weights)[4 * U::kTerms][4]) const {
@@ -331,7 +260,7 @@ class GroupWarp {
   SIMT_DEV void add_step(uint32_t (&weights)[4 * U::kTerms][4],
                          uint32_t (&others)[4 * U::kTerms][4], int step, bool& adds,
                          float (&sums)[16][4]) {
-    simt::barrier_wait(shared_.full[slot_], phase_);
+    wait_for_rows(step);
     const uint64_t rows = rows_ + slot_ * kPieces;
     simt::group_fence();
     SIMT_UNROLL
@@ -345,7 +274,7 @@ class GroupWarp {
     for (int i = 0; i < 4 * U::kTerms; ++i) simt::group_keep(others[i]);
     // The step before is done.
     if (step > 0 && lane_ == 0) {
-      simt::barrier_arrive(shared_.empty[slot_ == 0 ? S::kRowDepth - 1 : slot_ - 1]);
+      simt::barrier_arrive(shared_.empty[slot_before()]);
     }
     next_weights(step);
     unpack(others);
@@ -401,13 +330,12 @@ class GroupWarp {
     for (int i = 0; i < S::kUnit; ++i) simt::group_keep(unit.weights[i]);
   }
 
-  // sums += d by the unit's scales, of the stage of rows in `slot`.
-  SIMT_DEV void apply(const Half& d, const Unit& unit, int index, int half, int slot,
-                      Half& sums) const {
+  // sums += d by the unit's scales.
+  SIMT_DEV void apply(const Half& d, const Unit& unit, const float* row_sums, Half& sums) const {
     SIMT_UNROLL
     for (int i = 0; i < 8; ++i) scale_into(d[i], unit.by, sums[i]);
     if constexpr (S::kHasMinima) {
-      const float* of_rows = shared_.row_sums[slot][index] + half * 64 + lane_ % 4 * 2;
+      const float* of_rows = row_sums + lane_ % 4 * 2;
       SIMT_UNROLL
       for (int i = 0; i < 8; ++i) {
         const float2 two = *reinterpret_cast<const float2*>(of_rows + i * 8);
@@ -417,8 +345,14 @@ class GroupWarp {
     }
   }
 
+  SIMT_DEV const float* row_sums(int slot, int index, int half) const {
+    if constexpr (!S::kHasMinima) return nullptr;
+    return shared_.row_sums[slot][index] + half * 64;
+  }
+
   // Halves of the rows in turn: while one's product is under way the other's is applied. What is
-  // left of a step is applied when the next one's first product is under way.
+  // left of a step is applied when the next one's first product is under way; where nothing is
+  // left, it is zeros, lest there is a branch: compilers want none then.
   SIMT_DEV void add_scaled(Half (&totals)[2]) {
     constexpr int kLast = S::kUnits - 1;
     Unit units[2];
@@ -428,48 +362,57 @@ class GroupWarp {
     simt::copy_wait<S::kDepth - 1>();
     __syncwarp();
     unpack(0, units[0]);
+    units[1].by = units[1].less = {0.0f, 0.0f};
+    const float* left = shared_.zeros;
     bool is_left = false;
     int end = find_end(0);
     SIMT_UNROLL_BY(1)
     for (int step = 0; step < args_.steps; ++step) {
-      const int before = slot_ == 0 ? S::kRowDepth - 1 : slot_ - 1;
-      simt::barrier_wait(shared_.full[slot_], phase_);
+      wait_for_rows(step);
       multiply(units[0], 0, 0, d[0]);
-      if (is_left) {
-        apply(d[1], units[1], kLast, 1, before, sums[1]);
+      apply(d[1], units[1], left, sums[1]);
+      if constexpr (S::kHasMinima) {
         __syncwarp();
-        if (lane_ == 0) simt::barrier_arrive(shared_.empty[before]);
+        if (is_left && lane_ == 0) simt::barrier_arrive(shared_.empty[slot_before()]);
       }
       multiply(units[0], 0, 1, d[1]);
       SIMT_UNROLL
       for (int i = 1; i < S::kUnits; ++i) {
         unpack(i, units[i % 2]);
         simt::group_wait<1>(d[0]);
-        apply(d[0], units[1 - i % 2], i - 1, 0, slot_, sums[0]);
+        apply(d[0], units[1 - i % 2], row_sums(slot_, i - 1, 0), sums[0]);
         multiply(units[i % 2], i, 0, d[0]);
         simt::group_wait<1>(d[1]);
         keep(units[1 - i % 2]);
-        apply(d[1], units[1 - i % 2], i - 1, 1, slot_, sums[1]);
+        apply(d[1], units[1 - i % 2], row_sums(slot_, i - 1, 1), sums[1]);
         multiply(units[i % 2], i, 1, d[1]);
       }
       next_weights(step);
       unpack(0, units[0]);
       simt::group_wait<1>(d[0]);
-      apply(d[0], units[1], kLast, 0, slot_, sums[0]);
+      apply(d[0], units[1], row_sums(slot_, kLast, 0), sums[0]);
       simt::group_wait<0>(d[1]);
       keep(units[1]);
+      left = row_sums(slot_, kLast, 1);
       is_left = step + 1 != end;
+      // Sums of the rows are wanted until all is applied.
+      if (!S::kHasMinima && lane_ == 0) simt::barrier_arrive(shared_.empty[slot_]);
       if (!is_left) {
-        apply(d[1], units[1], kLast, 1, slot_, sums[1]);
+        apply(d[1], units[1], left, sums[1]);
         end_segment(end, sums, totals);
+        clear(d[1]);
+        units[1].by = units[1].less = {0.0f, 0.0f};
+        left = shared_.zeros;
       }
       next_rows();
     }
   }
 
   SIMT_DEV void end_segment(int& end, Half (&sums)[2], Half (&totals)[2]) {
-    __syncwarp();
-    if (lane_ == 0) simt::barrier_arrive(shared_.empty[slot_]);
+    if constexpr (S::kHasMinima) {
+      __syncwarp();
+      if (lane_ == 0) simt::barrier_arrive(shared_.empty[slot_]);
+    }
     SIMT_UNROLL
     for (int half = 0; half < 2; ++half) {
       SIMT_UNROLL
@@ -492,46 +435,31 @@ class GroupWarp {
 };
 
 template <MatrixKind kKind>
-SIMT_DEV void begin_barriers(typename GroupShape<kKind>::Shared& shared) {
+SIMT_DEV void begin_group(typename GroupShape<kKind>::Shared& shared) {
   using S = GroupShape<kKind>;
+  if constexpr (S::kHasMinima) {
+    if (threadIdx.x < 64) shared.zeros[threadIdx.x] = 0.0f;
+  }
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::kRowDepth; ++i) {
-      simt::barrier_begin(shared.full[i], 4);
+      simt::barrier_begin(shared.full[i], 1);
       simt::barrier_begin(shared.empty[i], S::kWarps);
     }
-    simt::barrier_begin(shared.ended, S::kWarps + 4);
-    simt::barrier_begin(shared.added_up, S::kWarps);
     simt::barriers_begun();
   }
   __syncthreads();
 }
 
 template <MatrixKind kKind>
-__global__ void __launch_bounds__(kGroupThreads, 1)
+__global__ void __launch_bounds__(kTileThreads, 1)
     group_product_kernel(const __grid_constant__ ProductArgs args) {
   if constexpr (simt::kHasGroups) {
-    auto& shared = simt::shared<typename GroupShape<kKind>::Shared>();
+    using S = GroupShape<kKind>;
+    auto& shared = simt::shared<typename S::Shared>();
     simt::release_dependents();
-    begin_barriers<kKind>(shared);
-    if (threadIdx.x >= kTileThreads) {
-      simt::leave_registers<48>();
-      simt::wait_for_previous();
-      const int rows = *args.rows;
-      if (static_cast<int>(blockIdx.x) * kManyRows < rows) {
-        GroupRows<kKind>(args, shared).run(rows);
-      }
-    } else {
-      simt::take_registers<232>();
-      GroupWarp<kKind> warp(args, shared);
-      warp.start();
-      simt::wait_for_previous();
-      if (static_cast<int>(blockIdx.x) * kManyRows < *args.rows) {
-        warp.run();
-        TileOutputs<GroupShape<kKind>>(args, shared).write();
-      } else {
-        simt::copy_wait<0>();
-      }
-    }
+    begin_group<kKind>(shared);
+    GroupWarp<kKind> warp(args, shared);
+    if (warp.run()) TileOutputs<S>(args, shared).write();
   }
 }
 

@@ -1,6 +1,7 @@
 #include "kernels/device/launch_product.h"
 
 #include "kernels/device/group_product.h"
+#include "kernels/device/ordered_rows.h"
 #include "kernels/device/product.h"
 #include "kernels/device/tile_product.h"
 
@@ -27,6 +28,7 @@ ProductArgs args_of(const Product& p) {
   a.most_rows = p.most_rows;
   a.x = p.x;
   a.x_stride = p.x_stride;
+  a.ordered = p.ordered;
   a.norm = p.norm;
   a.output = p.output;
   a.y = p.y;
@@ -134,14 +136,20 @@ cudaError_t launch_groups(const ProductArgs& args, int rows, cudaStream_t stream
   using S = GroupShape<kKind>;
   const auto tiles = static_cast<unsigned>((rows + kManyRows - 1) / kManyRows);
   const auto blocks = static_cast<unsigned>((args.panels + S::kBlockPanels - 1) / S::kBlockPanels);
-  return simt::launch(
-      group_product_kernel<kKind>,
-      {dim3(tiles, blocks), dim3(kGroupThreads), sizeof(typename S::Shared), true}, stream, args);
+  const cudaError_t ordered =
+      simt::launch(order_rows_kernel<kKind>,
+                   {dim3(tiles, static_cast<unsigned>(args.steps)), dim3(kOrderThreads),
+                    sizeof(typename Ordered<kKind>::Shared), true},
+                   stream, args);
+  if (ordered != cudaSuccess) return ordered;
+  return simt::launch(group_product_kernel<kKind>,
+                      {dim3(tiles, blocks), dim3(kTileThreads), sizeof(typename S::Shared), true},
+                      stream, args);
 }
 
 template <MatrixKind kKind>
 cudaError_t launch_many(const ProductArgs& args, int rows, int panels, cudaStream_t stream) {
-  if (panels == 0 && processors().groups) return launch_groups<kKind>(args, rows, stream);
+  if (panels == 0 && args.ordered != nullptr && processors().groups) return launch_groups<kKind>(args, rows, stream);
   if (panels == 0) panels = tile_panels<kKind>(args, rows);
   if constexpr (kMostTilePanels<kKind> >= 3) {
     if (panels >= 3) return launch_tiles<kKind, 3>(args, rows, stream);

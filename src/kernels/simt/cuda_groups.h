@@ -38,15 +38,23 @@ SIMT_DEV void barrier_wait(Barrier& barrier, int parity) {
   } while (done == 0);
 }
 
+SIMT_DEV void barrier_expect(Barrier& barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
+                   address_of(&barrier)),
+               "r"(bytes)
+               : "memory");
+}
+SIMT_DEV void copy_block(void* to, const void* from, int bytes, Barrier& barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(address_of(to)),
+      "l"(from), "r"(bytes), "r"(address_of(&barrier))
+      : "memory");
+}
+
 SIMT_DEV uint64_t operand_of(const void* rows) {
   return (address_of(rows) & 0x3ffffu) >> 4 | uint64_t{1} << 16 | uint64_t{64} << 32 |
          uint64_t{1} << 62;
-}
-SIMT_DEV void store_operand(void* to, uint32_t word) {
-  *static_cast<uint32_t*>(to) = word;
-}
-SIMT_DEV void fence_operands() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 SIMT_DEV void group_fence() {
@@ -70,15 +78,6 @@ SIMT_DEV void group_wait() {
 }
 SIMT_DEV void group_keep(uint32_t (&a)[4]) {
   asm volatile("" : "+r"(a[0]), "+r"(a[1]), "+r"(a[2]), "+r"(a[3])::"memory");
-}
-
-template <int kCount>
-SIMT_DEV void take_registers() {
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
-}
-template <int kCount>
-SIMT_DEV void leave_registers() {
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 
 // clang-format off

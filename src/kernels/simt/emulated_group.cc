@@ -44,17 +44,6 @@ void read_rows(uint64_t operand, int tiles, uint16_t (*rows)[16]) {
   }
 }
 
-void check_stored(uint64_t operand, int tiles) {
-  const Operand o = decoded(operand);
-  const OperandStores& stores = operand_stores();
-  for (int row = 0; row < tiles * 8; ++row) {
-    for (int quarter = 0; quarter < 4; quarter += 2) {
-      const auto at = static_cast<size_t>(place_of(o, row, quarter) - here.shared) / 16;
-      if (stores.open[at] != 0) fail("a group's operand was stored without fence_operands");
-    }
-  }
-}
-
 // What a lane brings.
 struct Part {
   float* d;
@@ -115,7 +104,6 @@ void begin_product(const void* const* parts) {
     }
     std::memset(part.d, 0xff, bytes);
   }
-  check_stored(first.operand, p.tiles);
   read_rows(first.operand, p.tiles, p.rows);
   compute(p);
   ++own.begun;
@@ -150,6 +138,27 @@ bool goes_on(GroupProducts& own, unsigned index) {
     if (own.at(i).d[0] == own.at(index).d[0]) return true;
   }
   return false;
+}
+
+void end_phase(Barrier& barrier) {
+  barrier.left = barrier.count;
+  barrier.phase ^= 1;
+}
+
+// What the barrier's phase waits for, if all of it is under way.
+bool do_copies(Barrier& barrier) {
+  std::vector<BlockCopy>& copies = block_copies();
+  const auto is_own = [&](const BlockCopy& copy) { return copy.barrier == &barrier; };
+  int64_t bytes = 0;
+  for (const BlockCopy& copy : copies) bytes += is_own(copy) ? static_cast<int64_t>(copy.bytes) : 0;
+  if (bytes > barrier.bytes) fail("a Barrier expects fewer bytes than are copied");
+  if (bytes < barrier.bytes) return false;
+  for (const BlockCopy& copy : copies) {
+    if (is_own(copy)) std::memcpy(copy.to, copy.from, copy.bytes);
+  }
+  copies.erase(std::remove_if(copies.begin(), copies.end(), is_own), copies.end());
+  barrier.bytes = 0;
+  return true;
 }
 
 enum class Mark : uint8_t { kFence, kCommit, kWait };
@@ -188,51 +197,56 @@ void GroupProducts::check_ended() const {
   if (begun != ended) fail("a thread returns with products of its group that it did not wait for");
 }
 
-void OperandStores::clear(size_t shared_bytes) {
-  open.assign(shared_bytes / 16 + 1, 0);
-  for (std::vector<uint32_t>& one : of_thread) one.clear();
-}
-
 void barrier_begin(Barrier& barrier, int count) {
-  barrier = {kBarrierMark, static_cast<uint32_t>(count), static_cast<uint16_t>(count), 0};
+  barrier = {kBarrierMark, static_cast<uint32_t>(count), static_cast<uint32_t>(count), 0, 0};
 }
 
 void barrier_arrive(Barrier& barrier) {
+  barrier_expect(barrier, 0);
+}
+
+void barrier_expect(Barrier& barrier, int bytes) {
   if (barrier.mark != kBarrierMark) fail("a Barrier was not begun");
+  if (barrier.left == 0) fail("too many arrive at a Barrier");
   release(&barrier);
+  barrier.bytes += bytes;
   if (--barrier.left != 0) return;
-  barrier.left = barrier.count;
-  barrier.phase ^= 1;
+  if (barrier.bytes == 0) end_phase(barrier);
   wake(&barrier);
 }
 
 void barrier_wait(Barrier& barrier, int parity) {
   if (barrier.mark != kBarrierMark) fail("a Barrier was not begun");
-  while (barrier.phase == parity) wait_at(&barrier);
+  while (barrier.phase == static_cast<uint32_t>(parity)) {
+    if (barrier.left == 0 && do_copies(barrier)) {
+      end_phase(barrier);
+      wake(&barrier);
+    } else {
+      wait_at(&barrier);
+    }
+  }
   acquire(&barrier);
+}
+
+void copy_block(void* to, const void* from, int bytes, Barrier& barrier) {
+  auto* at = static_cast<unsigned char*>(to);
+  const auto size = static_cast<size_t>(bytes);
+  if (reinterpret_cast<uintptr_t>(at) % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0 ||
+      bytes % 16 != 0) {
+    fail("copy_block is not aligned");
+  }
+  if (at < here.shared || at + size > here.shared + here.shared_bytes) {
+    fail("copy_block goes outside of the shared memory");
+  }
+  std::memset(at, 0xff, size);
+  block_copies().push_back({at, from, size, &barrier});
+  wake(&barrier);
 }
 
 uint64_t operand_of(const void* rows) {
   const auto at = static_cast<uint64_t>(static_cast<const unsigned char*>(rows) - here.shared);
   if (at % 1024 != 0) fail("a group's operand does not begin at a multiple of 1024 bytes");
   return at >> 4 | uint64_t{1} << 16 | uint64_t{64} << 32 | uint64_t{1} << 62;
-}
-
-void note_operand(const void* to) {
-  const auto at = static_cast<size_t>(static_cast<const unsigned char*>(to) - here.shared) / 16;
-  OperandStores& stores = operand_stores();
-  if (at >= stores.open.size()) fail("store_operand goes outside of the shared memory");
-  if (stores.of_thread.empty()) stores.of_thread.resize(1024);
-  ++stores.open[at];
-  stores.of_thread[thread_number()].push_back(static_cast<uint32_t>(at));
-}
-
-void fence_operands() {
-  OperandStores& stores = operand_stores();
-  if (stores.of_thread.empty()) return;
-  std::vector<uint32_t>& own = stores.of_thread[thread_number()];
-  for (const uint32_t at : own) --stores.open[at];
-  own.clear();
 }
 
 void group_product(int tiles, float* d, const uint32_t* a, uint64_t operand, bool adds) {

@@ -49,18 +49,17 @@ struct GroupProducts {
   void check_ended() const;
 };
 
-// Stores to operands, of a block, that are not behind a fence: for each 16 bytes of shared memory
-// how many, and those of each thread.
-struct OperandStores {
-  std::vector<uint32_t> open;
-  std::vector<std::vector<uint32_t>> of_thread;
-  void clear(size_t shared_bytes);
+// copy_block()s of a block that nobody has waited for.
+struct BlockCopy {
+  unsigned char* to;
+  const void* from;
+  size_t bytes;
+  const void* barrier;
 };
 
 // Of the thread that runs, of its warp, of its block.
-unsigned thread_number();
 GroupProducts& group_products();
-OperandStores& operand_stores();
+std::vector<BlockCopy>& block_copies();
 const TensorCore& tensor_cores();
 
 // The lanes of a warp meet. To the last one to come: what each brought, and it is to wake_warp();

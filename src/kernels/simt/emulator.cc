@@ -104,7 +104,7 @@ struct Machine {
   unsigned threads = 0, at_barrier = 0, barriers = 0, waiting = 0, waited = 0, done = 0;
   bool early = false;
   bool last_arrived = false;
-  OperandStores stores;
+  std::vector<BlockCopy> block_copies;
   char begin_tag, end_tag, previous_tag, barrier_tags[2];
 };
 
@@ -241,7 +241,7 @@ void start_block(Machine& m) {
     m.warps[w].arrived = 0;
     m.warps[w].group.clear();
   }
-  m.stores.clear(shape.shared_bytes);
+  m.block_copies.clear();
   for (unsigned i = 0; i < m.threads; ++i) {
     Fiber& f = m.fibers[i];
     f.id = i;
@@ -270,6 +270,7 @@ bool play_block(Machine& m) {
     fail("a block of a dependent launch returns without wait_for_previous");
   }
   if (ended) {
+    if (!m.block_copies.empty()) fail("a block returns with copy_blocks that it did not wait for");
     for (unsigned w = 0; w < m.threads / kLanes; ++w) {
       if (m.warps[w].group.asked != m.warps[w / 4 * 4].group.asked) {
         fail("the warps of a group ask for different products");
@@ -430,16 +431,12 @@ void mma(bool binary16, float* d, const uint32_t* a, const uint32_t* b) {
   }
 }
 
-unsigned thread_number() {
-  return now->id;
-}
-
 GroupProducts& group_products() {
   return machine->warps[now->id / kLanes].group;
 }
 
-OperandStores& operand_stores() {
-  return machine->stores;
+std::vector<BlockCopy>& block_copies() {
+  return machine->block_copies;
 }
 
 const void* const* meet_warp(State meeting, const void* part) {

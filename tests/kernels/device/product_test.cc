@@ -140,6 +140,8 @@ class ProductBits : public testing::TestWithParam<MatrixKind> {
     Memory<uint16_t> next(std::vector<uint16_t>(start_.size()));
     const bool residual = p.output == Output::kResidual;
     p.tile_panels = tile_panels;
+    Memory<uint8_t> ordered(std::vector<uint8_t>(ordered_bytes(rows, kInner), uint8_t{0xff}));
+    p.ordered = ordered.data();
     for (int first = 0; first < rows; first += few) {
       const int count = std::min(few, rows - first);
       Memory<int32_t> counts({count});
