@@ -47,7 +47,6 @@ struct GroupShape {
     };
     float inverse[kManyRows];
     float row_sums[kHasMinima ? kRowDepth : 1][2][kManyRows];
-    float zeros[kHasMinima ? 64 : 1];
     simt::Barrier full[kRowDepth], empty[kRowDepth];
   };
   static_assert(sizeof(Shared) <= kGroupMemory);
@@ -64,8 +63,8 @@ class GroupWarp {
   SIMT_DEV GroupWarp(const ProductArgs& args, Shared& shared)
       : args_(args),
         shared_(shared),
-        lane_(static_cast<int>(threadIdx.x) % 32),
-        warp_(static_cast<int>(threadIdx.x) / 32) {
+        lane_(static_cast<int>(threadIdx.x % 32)),
+        warp_(static_cast<int>(threadIdx.x / 32)) {
     int index = static_cast<int>(blockIdx.y) * S::kBlockPanels + warp_;
     if (index >= args.panels) index = args.panels - 1;  // computed for nothing
     const PanelPlace place = panel_place(args, index);
@@ -202,15 +201,19 @@ class GroupWarp {
     weights_slot_ = weights_slot_ == S::kDepth - 1 ? 0 : weights_slot_ + 1;
   }
 
-  SIMT_DEV int slot_before() const { return slot_ == 0 ? S::kRowDepth - 1 : slot_ - 1; }
+  // The warp is done with the rows there.
+  SIMT_DEV void free_rows(int slot) {
+    if constexpr (S::kHasMinima) __syncwarp();
+    if (lane_ == 0) simt::barrier_arrive(shared_.empty[slot]);
+  }
   SIMT_DEV void next_rows() {
     if (++slot_ == S::kRowDepth) slot_ = 0, phase_ ^= 1;
   }
 
-  // The end of the segment that begins at `begin`.
+  // The end of the segment that begins at `begin`; of none behind the last one.
   SIMT_DEV int find_end(int begin) {
     int end = begin;
-    while (end == begin) end = segment_begin(args_.steps, ++segment_);
+    while (end == begin && segment_ < kSegments) end = segment_begin(args_.steps, ++segment_);
     return end;
   }
 
@@ -238,7 +241,7 @@ class GroupWarp {
         if (step + i >= args_.steps) break;
         add_step(weights[i], weights[1 - i], step + i, adds, sums);
         if (step + i + 1 != end) continue;
-        end_segment(end, sums, totals);
+        end = end_segment(end, sums, totals);
         adds = false;
       }
     }
@@ -273,22 +276,20 @@ class GroupWarp {
     SIMT_UNROLL
     for (int i = 0; i < 4 * U::kTerms; ++i) simt::group_keep(others[i]);
     // The step before is done.
-    if (step > 0 && lane_ == 0) {
-      simt::barrier_arrive(shared_.empty[slot_before()]);
-    }
+    if (step > 0) free_rows(slot_ == 0 ? S::kRowDepth - 1 : slot_ - 1);
     next_weights(step);
     unpack(others);
     next_rows();
   }
 
-  SIMT_DEV void end_segment(int& end, float (&sums)[16][4], Half (&totals)[2]) {
+  SIMT_DEV int end_segment(int end, float (&sums)[16][4], Half (&totals)[2]) {
     simt::group_wait<0>(sums);
     SIMT_UNROLL
     for (int i = 0; i < 16; ++i) {
       SIMT_UNROLL
       for (int j = 0; j < 4; ++j) totals[i / 8][i % 8][j] += sums[i][j];
     }
-    if (end < args_.steps) end = find_end(end);
+    return find_end(end);
   }
 
   // ------------------------------------------------------------ kinds with scales
@@ -331,11 +332,12 @@ class GroupWarp {
   }
 
   // sums += d by the unit's scales.
-  SIMT_DEV void apply(const Half& d, const Unit& unit, const float* row_sums, Half& sums) const {
+  SIMT_DEV void apply(const Half& d, const Unit& unit, [[maybe_unused]] int index,
+                      [[maybe_unused]] int half, Half& sums) const {
     SIMT_UNROLL
     for (int i = 0; i < 8; ++i) scale_into(d[i], unit.by, sums[i]);
     if constexpr (S::kHasMinima) {
-      const float* of_rows = row_sums + lane_ % 4 * 2;
+      const float* of_rows = shared_.row_sums[slot_][index] + half * 64 + lane_ % 4 * 2;
       SIMT_UNROLL
       for (int i = 0; i < 8; ++i) {
         const float2 two = *reinterpret_cast<const float2*>(of_rows + i * 8);
@@ -345,74 +347,47 @@ class GroupWarp {
     }
   }
 
-  SIMT_DEV const float* row_sums(int slot, int index, int half) const {
-    if constexpr (!S::kHasMinima) return nullptr;
-    return shared_.row_sums[slot][index] + half * 64;
-  }
-
-  // Halves of the rows in turn: while one's product is under way the other's is applied. What is
-  // left of a step is applied when the next one's first product is under way; where nothing is
-  // left, it is zeros, lest there is a branch: compilers want none then.
+  // Halves of the rows in turn: while one's product is under way the other's is applied.
   SIMT_DEV void add_scaled(Half (&totals)[2]) {
     constexpr int kLast = S::kUnits - 1;
     Unit units[2];
     Half sums[2], d[2];
     SIMT_UNROLL
-    for (int half = 0; half < 2; ++half) clear(sums[half]), clear(d[half]);
+    for (int half = 0; half < 2; ++half) clear(sums[half]);
     simt::copy_wait<S::kDepth - 1>();
     __syncwarp();
     unpack(0, units[0]);
-    units[1].by = units[1].less = {0.0f, 0.0f};
-    const float* left = shared_.zeros;
-    bool is_left = false;
     int end = find_end(0);
     SIMT_UNROLL_BY(1)
     for (int step = 0; step < args_.steps; ++step) {
       wait_for_rows(step);
       multiply(units[0], 0, 0, d[0]);
-      apply(d[1], units[1], left, sums[1]);
-      if constexpr (S::kHasMinima) {
-        __syncwarp();
-        if (is_left && lane_ == 0) simt::barrier_arrive(shared_.empty[slot_before()]);
-      }
       multiply(units[0], 0, 1, d[1]);
       SIMT_UNROLL
       for (int i = 1; i < S::kUnits; ++i) {
         unpack(i, units[i % 2]);
         simt::group_wait<1>(d[0]);
-        apply(d[0], units[1 - i % 2], row_sums(slot_, i - 1, 0), sums[0]);
+        apply(d[0], units[1 - i % 2], i - 1, 0, sums[0]);
         multiply(units[i % 2], i, 0, d[0]);
         simt::group_wait<1>(d[1]);
         keep(units[1 - i % 2]);
-        apply(d[1], units[1 - i % 2], row_sums(slot_, i - 1, 1), sums[1]);
+        apply(d[1], units[1 - i % 2], i - 1, 1, sums[1]);
         multiply(units[i % 2], i, 1, d[1]);
       }
       next_weights(step);
       unpack(0, units[0]);
       simt::group_wait<1>(d[0]);
-      apply(d[0], units[1], row_sums(slot_, kLast, 0), sums[0]);
+      apply(d[0], units[1], kLast, 0, sums[0]);
       simt::group_wait<0>(d[1]);
       keep(units[1]);
-      left = row_sums(slot_, kLast, 1);
-      is_left = step + 1 != end;
-      // Sums of the rows are wanted until all is applied.
-      if (!S::kHasMinima && lane_ == 0) simt::barrier_arrive(shared_.empty[slot_]);
-      if (!is_left) {
-        apply(d[1], units[1], left, sums[1]);
-        end_segment(end, sums, totals);
-        clear(d[1]);
-        units[1].by = units[1].less = {0.0f, 0.0f};
-        left = shared_.zeros;
-      }
+      apply(d[1], units[1], kLast, 1, sums[1]);
+      free_rows(slot_);
+      if (step + 1 == end) end = end_segment(end, sums, totals);
       next_rows();
     }
   }
 
-  SIMT_DEV void end_segment(int& end, Half (&sums)[2], Half (&totals)[2]) {
-    if constexpr (S::kHasMinima) {
-      __syncwarp();
-      if (lane_ == 0) simt::barrier_arrive(shared_.empty[slot_]);
-    }
+  SIMT_DEV int end_segment(int end, Half (&sums)[2], Half (&totals)[2]) {
     SIMT_UNROLL
     for (int half = 0; half < 2; ++half) {
       SIMT_UNROLL
@@ -422,7 +397,7 @@ class GroupWarp {
       }
       clear(sums[half]);
     }
-    if (end < args_.steps) end = find_end(end);
+    return find_end(end);
   }
 
   const ProductArgs& args_;
@@ -437,9 +412,6 @@ class GroupWarp {
 template <MatrixKind kKind>
 SIMT_DEV void begin_group(typename GroupShape<kKind>::Shared& shared) {
   using S = GroupShape<kKind>;
-  if constexpr (S::kHasMinima) {
-    if (threadIdx.x < 64) shared.zeros[threadIdx.x] = 0.0f;
-  }
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::kRowDepth; ++i) {
       simt::barrier_begin(shared.full[i], 1);
