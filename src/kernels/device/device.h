@@ -105,11 +105,12 @@ struct Product {
 };
 
 // Of Product::ordered: x as groups of warps take it, and sums of it (ordered_rows.h).
-inline constexpr int kOrderedRowBytes = kManyRows * kStep * 2;
-inline constexpr int kOrderedSumBytes = kManyRows * 2 * 4;
+inline constexpr int kOrderedRows = 64;  // of a block of it
+inline constexpr int kOrderedRowBytes = kOrderedRows * kStep * 2;
+inline constexpr int kOrderedSumBytes = kOrderedRows * 2 * 4;
 constexpr int64_t ordered_bytes(int rows, int64_t k) {
-  return int64_t{(rows + kManyRows - 1) / kManyRows} * ((k + kStep - 1) / kStep) *
-         (kOrderedRowBytes + kOrderedSumBytes);
+  return int64_t{(rows + kManyRows - 1) / kManyRows} * (kManyRows / kOrderedRows) *
+         ((k + kStep - 1) / kStep) * (kOrderedRowBytes + kOrderedSumBytes);
 }
 
 // A row of a pass, as attention and the cache take it.

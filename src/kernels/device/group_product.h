@@ -7,81 +7,75 @@
 #include <cstdint>
 
 #include "kernels/device/epilogue.h"
+#include "kernels/device/group_weights.h"
 #include "kernels/device/ordered_rows.h"
 #include "kernels/device/tile_outputs.h"
-#include "kernels/device/unpack.h"
 
 namespace aerie::device {
 
-inline constexpr int kGroupMemory = 227 * 1024;
-
 template <MatrixKind kKind>
 struct GroupShape {
-  using U = Unpack<kKind>;
-  static constexpr int kWarps = kTileThreads / 32;
+  using G = GroupStage<kKind>;
+  static constexpr int kThreads = kTileThreads, kRows = kManyRows;
+  static constexpr int kWarps = kThreads / 32;
   static constexpr int kBlockPanels = kWarps;
   static constexpr int kOutputs = kBlockPanels * kPanel;
   static constexpr int kPitch = kOutputs + 4;  // of sums: lanes touch all banks
-  static constexpr bool kHasMinima = Panel<kKind, 1>::kHasMinima;
   // Stages of activations, which come kRowDepth - 2 steps ahead: warps may be that far apart.
   static constexpr int kRowDepth = 5;
-  // Of a warp's stage: codes, scales, supers.
-  static constexpr int kScalesAt = U::kCodeBytes;
-  static constexpr int kSupersAt = kScalesAt + U::kScaleBytes;
-  static constexpr int kStageBytes = kSupersAt + U::kSuperBytes;
-  static constexpr int kMostDepth =
-      (kGroupMemory - 8 * 1024 - kRowDepth * kOrderedRowBytes) / (kWarps * kStageBytes);
+  static constexpr int kMostDepth = (kGroupMemory - 8 * 1024 - kRowDepth * 2 * kOrderedRowBytes) /
+                                    (kWarps * G::kBytes);
   static constexpr int kDepth = kMostDepth > 6 ? 6 : kMostDepth;
   static_assert(kDepth >= 3);
-  // Of k that one product and one scale are for, in 16.
-  static constexpr int kUnit = U::kGroupsOf16 ? 1 : 2, kUnits = 4 / kUnit;
 
   struct Loop {
-    unsigned char rows[kRowDepth][kOrderedRowBytes];
-    unsigned char weights[kWarps][kDepth][kStageBytes];
+    unsigned char rows[kRowDepth][2][kOrderedRowBytes];
+    unsigned char weights[kWarps][kDepth][G::kBytes];
   };
   struct Shared {
     union {
       Loop loop;
-      float sums[kManyRows][kPitch];
+      float sums[kRows][kPitch];
     };
-    float inverse[kManyRows];
-    float row_sums[kHasMinima ? kRowDepth : 1][2][kManyRows];
+    float inverse[kRows];
+    float row_sums[G::kHasMinima ? kRowDepth : 1][2][2][kOrderedRows];  // [half][32 of k]
     simt::Barrier full[kRowDepth], empty[kRowDepth];
   };
   static_assert(sizeof(Shared) <= kGroupMemory);
+
+  SIMT_DEV static void begin(Shared& shared) {
+    if (threadIdx.x == 0) {
+      for (int i = 0; i < kRowDepth; ++i) {
+        simt::barrier_begin(shared.full[i], 1);
+        simt::barrier_begin(shared.empty[i], kWarps);
+      }
+      simt::barriers_begun();
+    }
+    __syncthreads();
+  }
 };
 
 template <MatrixKind kKind>
 class GroupWarp {
  public:
   using S = GroupShape<kKind>;
-  using U = Unpack<kKind>;
+  using G = GroupStage<kKind>;
   using Shared = typename S::Shared;
-  using Half = float[8][4];  // of 64 rows
+  using Unit = GroupUnit<kKind>;
+  using Fragments = uint32_t[G::kFragments][4];
 
   SIMT_DEV GroupWarp(const ProductArgs& args, Shared& shared)
       : args_(args),
         shared_(shared),
         lane_(static_cast<int>(threadIdx.x % 32)),
-        warp_(static_cast<int>(threadIdx.x / 32)) {
-    int index = static_cast<int>(blockIdx.y) * S::kBlockPanels + warp_;
-    if (index >= args.panels) index = args.panels - 1;  // computed for nothing
-    const PanelPlace place = panel_place(args, index);
-    const ProductArgs::Part& part = args.parts[place.part];
-    const int64_t first = static_cast<int64_t>(place.index) * args.steps;
-    codes_ = part.codes + first * U::kCodeBytes + lane_ * 16;
-    factors_ = codes_;
-    if constexpr (U::kScaleBytes > 0) factors_ = part.scales + first * U::kScaleBytes + lane_ * 16;
-    if constexpr (U::kSuperBytes > 0) {
-      if (lane_ >= 16) factors_ = part.supers + first / 4 * U::kSuperBytes + (lane_ - 16) * 16;
-    }
-  }
+        warp_(static_cast<int>(threadIdx.x / 32)),
+        weights_(args, static_cast<int>(blockIdx.y) * S::kBlockPanels + warp_,
+                 shared.loop.weights[warp_]) {}
 
   // The sums, to shared memory; false: the block has no rows.
   SIMT_DEV bool run() {
     SIMT_UNROLL_BY(1)
-    for (int i = 0; i < S::kDepth; ++i) copy(i, i);
+    for (int i = 0; i < S::kDepth; ++i) weights_.ask(i < args_.steps, i, i);
     // Weights are there before the kernel that makes the activations is done.
     simt::wait_for_previous();
     const int rows = *args_.rows;
@@ -91,14 +85,14 @@ class GroupWarp {
     }
     if (threadIdx.x == 0) {
       SIMT_UNROLL_BY(1)
-      for (int i = 0; i < S::kRowDepth && i < args_.steps; ++i) copy_rows(i, i);
+      for (int i = 0; i < S::kRowDepth && i < args_.steps; ++i) ask_for_rows(i, i);
     }
     find_norms(rows);
-    Half totals[2];
+    GroupSums totals[2];
     clear(totals[0]);
     clear(totals[1]);
-    rows_ = simt::operand_of(shared_.loop.rows[0]);
-    if constexpr (U::kScaleBytes > 0) {
+    rows_ = simt::operand_of(shared_.loop.rows[0][0]);
+    if constexpr (Unpack<kKind>::kScaleBytes > 0) {
       add_scaled(totals);
     } else {
       add_plain(totals);
@@ -118,7 +112,7 @@ class GroupWarp {
   }
 
  private:
-  static constexpr int kPieces = kOrderedRowBytes / 16;  // of a stage, as operands count them
+  static constexpr int kPieces = kOrderedRowBytes / 16;  // of a half, as operands count them
 
   // While the first activations are on their way.
   SIMT_DEV void find_norms(int rows) {
@@ -136,47 +130,18 @@ class GroupWarp {
     }
   }
 
-  SIMT_DEV static void clear(Half& sums) {
-    SIMT_UNROLL
-    for (int i = 0; i < 8; ++i) {
-      SIMT_UNROLL
-      for (int j = 0; j < 4; ++j) sums[i][j] = 0.0f;
-    }
-  }
-
-  SIMT_DEV void copy(int step, int slot) {
-    unsigned char* stage = shared_.loop.weights[warp_][slot];
-    const bool is_there = step < args_.steps;
-    const unsigned char* codes = codes_ + static_cast<int64_t>(step) * U::kCodeBytes;
-    SIMT_UNROLL
-    for (int at = 0; at < U::kCodeBytes; at += 512) {
-      simt::copy_async16_if(is_there && (at + 512 <= U::kCodeBytes || lane_ < 16),
-                            stage + at + lane_ * 16, codes + at);
-    }
-    if constexpr (U::kSuperBytes > 0) {
-      const bool is_scale = lane_ < 16;
-      simt::copy_async16_if(
-          is_there && lane_ % 16 < (is_scale ? U::kScaleBytes : U::kSuperBytes) / 16,
-          stage + (is_scale ? S::kScalesAt : S::kSupersAt) + lane_ % 16 * 16,
-          factors_ + (is_scale ? step * U::kScaleBytes : step / 4 * U::kSuperBytes));
-    } else if constexpr (U::kScaleBytes > 0) {
-      simt::copy_async16_if(is_there && lane_ < U::kScaleBytes / 16,
-                            stage + S::kScalesAt + lane_ * 16,
-                            factors_ + step * U::kScaleBytes);
-    }
-    simt::copy_commit();
-  }
-
-  SIMT_DEV void copy_rows(int step, int slot) {
+  SIMT_DEV void ask_for_rows(int step, int slot) {
     using O = Ordered<kKind>;
-    const unsigned char* from =
-        static_cast<const unsigned char*>(args_.ordered) +
-        (static_cast<int64_t>(blockIdx.x) * args_.steps + step) * O::kBytes;
-    simt::barrier_expect(shared_.full[slot], O::kBytes);
-    simt::copy_block(shared_.loop.rows[slot], from, kOrderedRowBytes, shared_.full[slot]);
-    if constexpr (O::kHasSums) {
-      simt::copy_block(shared_.row_sums[slot], from + kOrderedRowBytes, kOrderedSumBytes,
-                       shared_.full[slot]);
+    simt::barrier_expect(shared_.full[slot], 2 * O::kBytes);
+    SIMT_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const unsigned char* from =
+          O::block(args_, static_cast<int>(blockIdx.x) * 2 + half, step);
+      simt::copy_block(shared_.loop.rows[slot][half], from, kOrderedRowBytes, shared_.full[slot]);
+      if constexpr (O::kHasSums) {
+        simt::copy_block(shared_.row_sums[slot][half], from + kOrderedRowBytes, kOrderedSumBytes,
+                         shared_.full[slot]);
+      }
     }
   }
 
@@ -187,27 +152,22 @@ class GroupWarp {
     if (threadIdx.x == 0 && step >= 2 && next < args_.steps) {
       const int slot = slot_ >= 2 ? slot_ - 2 : slot_ - 2 + S::kRowDepth;
       simt::barrier_wait(shared_.empty[slot], slot_ >= 2 ? phase_ : phase_ ^ 1);
-      copy_rows(next, slot);
+      ask_for_rows(next, slot);
     }
     __syncwarp();
     simt::barrier_wait(shared_.full[slot_], phase_);
   }
 
-  // The next stage of weights is there, and that of `step` is free.
-  SIMT_DEV void next_weights(int step) {
-    simt::copy_wait<S::kDepth - 2>();
-    __syncwarp();
-    copy(step + S::kDepth, weights_slot_);
-    weights_slot_ = weights_slot_ == S::kDepth - 1 ? 0 : weights_slot_ + 1;
-  }
-
   // The warp is done with the rows there.
   SIMT_DEV void free_rows(int slot) {
-    if constexpr (S::kHasMinima) __syncwarp();
+    if constexpr (G::kHasMinima) __syncwarp();
     if (lane_ == 0) simt::barrier_arrive(shared_.empty[slot]);
   }
   SIMT_DEV void next_rows() {
     if (++slot_ == S::kRowDepth) slot_ = 0, phase_ ^= 1;
+  }
+  SIMT_DEV void next_weights(int step) {
+    weights_.next(step + S::kDepth < args_.steps, step + S::kDepth);
   }
 
   // The end of the segment that begins at `begin`; of none behind the last one.
@@ -221,17 +181,16 @@ class GroupWarp {
 
   // One chain of products for a segment; the weights of two steps in registers, of which one's
   // products are under way.
-  SIMT_DEV void add_plain(Half (&totals)[2]) {
-    uint32_t weights[2][4 * U::kTerms][4];
+  SIMT_DEV void add_plain(GroupSums (&totals)[2]) {
+    Fragments weights[2];
     float sums[16][4];
     SIMT_UNROLL
     for (int i = 0; i < 16; ++i) {
       SIMT_UNROLL
       for (int j = 0; j < 4; ++j) sums[i][j] = 0.0f;
     }
-    simt::copy_wait<S::kDepth - 1>();
-    __syncwarp();
-    unpack(weights[0]);
+    weights_.first();
+    weights_.unpack(weights[0]);
     int end = find_end(0);
     bool adds = false;
     SIMT_UNROLL_BY(1)
@@ -248,41 +207,28 @@ class GroupWarp {
     simt::group_wait<0>(sums);  // of nothing: the compiler does not know
   }
 
-  SIMT_DEV void unpack(uint32_t (&weights)[4 * U::kTerms][4]) const {
-    Codes<U> codes;
-    read(codes);
-    SIMT_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      SIMT_UNROLL
-      for (int term = 0; term < U::kTerms; ++term) {
-        U::step(codes, i, weights[i * U::kTerms + term], term);
-      }
-    }
-  }
-
-  SIMT_DEV void add_step(uint32_t (&weights)[4 * U::kTerms][4],
-                         uint32_t (&others)[4 * U::kTerms][4], int step, bool& adds,
+  SIMT_DEV void add_step(Fragments& weights, Fragments& others, int step, bool& adds,
                          float (&sums)[16][4]) {
     wait_for_rows(step);
-    const uint64_t rows = rows_ + slot_ * kPieces;
+    const uint64_t rows = rows_ + slot_ * (2 * kPieces);
     simt::group_fence();
     SIMT_UNROLL
-    for (int i = 0; i < 4 * U::kTerms; ++i) {
-      simt::group_mma_bf16(sums, weights[i], rows + i / U::kTerms * 2, adds || i > 0);
+    for (int i = 0; i < G::kFragments; ++i) {
+      simt::group_mma_bf16(sums, weights[i], rows + i / Unpack<kKind>::kTerms * 2, adds || i > 0);
     }
     simt::group_commit();
     adds = true;
     simt::group_wait<1>();
     SIMT_UNROLL
-    for (int i = 0; i < 4 * U::kTerms; ++i) simt::group_keep(others[i]);
+    for (int i = 0; i < G::kFragments; ++i) simt::group_keep(others[i]);
     // The step before is done.
     if (step > 0) free_rows(slot_ == 0 ? S::kRowDepth - 1 : slot_ - 1);
     next_weights(step);
-    unpack(others);
+    weights_.unpack(others);
     next_rows();
   }
 
-  SIMT_DEV int end_segment(int end, float (&sums)[16][4], Half (&totals)[2]) {
+  SIMT_DEV int end_segment(int end, float (&sums)[16][4], GroupSums (&totals)[2]) {
     simt::group_wait<0>(sums);
     SIMT_UNROLL
     for (int i = 0; i < 16; ++i) {
@@ -294,100 +240,56 @@ class GroupWarp {
 
   // ------------------------------------------------------------ kinds with scales
 
-  // The weights of a unit of k, and what its products are multiplied by.
-  struct Unit {
-    uint32_t weights[S::kUnit][4];
-    float2 by, less;
-  };
-
-  SIMT_DEV void read(Codes<U>& codes) const {
-    const unsigned char* stage = shared_.loop.weights[warp_][weights_slot_];
-    Reader<kKind>::read(stage, stage + S::kScalesAt, stage + S::kSupersAt, lane_, codes);
+  // Where a unit's k of a half of the rows begins, and its sums.
+  SIMT_DEV uint64_t rows_of(int unit, int half) const {
+    return rows_ + (slot_ * 2 + half) * kPieces + unit * G::kUnit * 2;
   }
-
-  SIMT_DEV void unpack(int index, Unit& unit) const {
-    Codes<U> codes;
-    read(codes);
-    SIMT_UNROLL
-    for (int i = 0; i < S::kUnit; ++i) U::step(codes, index * S::kUnit + i, unit.weights[i], 0);
-    unit.by = U::scale(codes, index);
-    if constexpr (S::kHasMinima) unit.less = U::minimum(codes, index);
-  }
-
-  // d = the unit's weights x a half of the rows.
-  SIMT_DEV void multiply(const Unit& unit, int index, int half, Half& d) const {
-    const uint64_t rows =
-        rows_ + slot_ * kPieces + half * (kPieces / 2) + index * S::kUnit * 2;
-    simt::group_fence();
-    SIMT_UNROLL
-    for (int i = 0; i < S::kUnit; ++i) {
-      simt::group_mma_bf16(d, unit.weights[i], rows + i * 2, i > 0);
-    }
-    simt::group_commit();
-  }
-
-  SIMT_DEV static void keep(Unit& unit) {
-    SIMT_UNROLL
-    for (int i = 0; i < S::kUnit; ++i) simt::group_keep(unit.weights[i]);
-  }
-
-  // sums += d by the unit's scales.
-  SIMT_DEV void apply(const Half& d, const Unit& unit, [[maybe_unused]] int index,
-                      [[maybe_unused]] int half, Half& sums) const {
-    SIMT_UNROLL
-    for (int i = 0; i < 8; ++i) scale_into(d[i], unit.by, sums[i]);
-    if constexpr (S::kHasMinima) {
-      const float* of_rows = shared_.row_sums[slot_][index] + half * 64 + lane_ % 4 * 2;
-      SIMT_UNROLL
-      for (int i = 0; i < 8; ++i) {
-        const float2 two = *reinterpret_cast<const float2*>(of_rows + i * 8);
-        const float x[4] = {two.x, two.y, two.x, two.y};
-        scale_into(x, {-unit.less.x, -unit.less.y}, sums[i]);
-      }
-    }
+  SIMT_DEV const float* row_sums(int unit, int half) const {
+    if constexpr (!G::kHasMinima) return nullptr;
+    return shared_.row_sums[slot_][half][unit];
   }
 
   // Halves of the rows in turn: while one's product is under way the other's is applied.
-  SIMT_DEV void add_scaled(Half (&totals)[2]) {
-    constexpr int kLast = S::kUnits - 1;
+  SIMT_DEV void add_scaled(GroupSums (&totals)[2]) {
+    constexpr int kLast = G::kUnits - 1;
     Unit units[2];
-    Half sums[2], d[2];
-    SIMT_UNROLL
-    for (int half = 0; half < 2; ++half) clear(sums[half]);
-    simt::copy_wait<S::kDepth - 1>();
-    __syncwarp();
-    unpack(0, units[0]);
+    GroupSums sums[2], d[2];
+    clear(sums[0]);
+    clear(sums[1]);
+    weights_.first();
+    weights_.unpack(0, units[0]);
     int end = find_end(0);
     SIMT_UNROLL_BY(1)
     for (int step = 0; step < args_.steps; ++step) {
       wait_for_rows(step);
-      multiply(units[0], 0, 0, d[0]);
-      multiply(units[0], 0, 1, d[1]);
+      units[0].multiply(rows_of(0, 0), d[0]);
+      units[0].multiply(rows_of(0, 1), d[1]);
       SIMT_UNROLL
-      for (int i = 1; i < S::kUnits; ++i) {
-        unpack(i, units[i % 2]);
+      for (int i = 1; i < G::kUnits; ++i) {
+        Unit &unit = units[i % 2], &before = units[1 - i % 2];
+        weights_.unpack(i, unit);
         simt::group_wait<1>(d[0]);
-        apply(d[0], units[1 - i % 2], i - 1, 0, sums[0]);
-        multiply(units[i % 2], i, 0, d[0]);
+        before.apply(d[0], row_sums(i - 1, 0), lane_, sums[0]);
+        unit.multiply(rows_of(i, 0), d[0]);
         simt::group_wait<1>(d[1]);
-        keep(units[1 - i % 2]);
-        apply(d[1], units[1 - i % 2], i - 1, 1, sums[1]);
-        multiply(units[i % 2], i, 1, d[1]);
+        before.keep();
+        before.apply(d[1], row_sums(i - 1, 1), lane_, sums[1]);
+        unit.multiply(rows_of(i, 1), d[1]);
       }
       next_weights(step);
-      unpack(0, units[0]);
+      weights_.unpack(0, units[0]);
       simt::group_wait<1>(d[0]);
-      apply(d[0], units[1], kLast, 0, sums[0]);
+      units[1].apply(d[0], row_sums(kLast, 0), lane_, sums[0]);
       simt::group_wait<0>(d[1]);
-      keep(units[1]);
-      apply(d[1], units[1], kLast, 1, sums[1]);
+      units[1].keep();
+      units[1].apply(d[1], row_sums(kLast, 1), lane_, sums[1]);
       free_rows(slot_);
       if (step + 1 == end) end = end_segment(end, sums, totals);
       next_rows();
     }
   }
 
-  SIMT_DEV int end_segment(int end, Half (&sums)[2], Half (&totals)[2]) {
+  SIMT_DEV int end_segment(int end, GroupSums (&sums)[2], GroupSums (&totals)[2]) {
     SIMT_UNROLL
     for (int half = 0; half < 2; ++half) {
       SIMT_UNROLL
@@ -403,24 +305,11 @@ class GroupWarp {
   const ProductArgs& args_;
   Shared& shared_;
   int lane_, warp_;
-  const unsigned char *codes_, *factors_;
+  GroupWeights<kKind, S::kDepth> weights_;
   uint64_t rows_ = 0;
   int slot_ = 0, phase_ = 0;  // of the rows
-  int weights_slot_ = 0, segment_ = 0;
+  int segment_ = 0;
 };
-
-template <MatrixKind kKind>
-SIMT_DEV void begin_group(typename GroupShape<kKind>::Shared& shared) {
-  using S = GroupShape<kKind>;
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < S::kRowDepth; ++i) {
-      simt::barrier_begin(shared.full[i], 1);
-      simt::barrier_begin(shared.empty[i], S::kWarps);
-    }
-    simt::barriers_begun();
-  }
-  __syncthreads();
-}
 
 template <MatrixKind kKind>
 __global__ void __launch_bounds__(kTileThreads, 1)
@@ -429,7 +318,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
     using S = GroupShape<kKind>;
     auto& shared = simt::shared<typename S::Shared>();
     simt::release_dependents();
-    begin_group<kKind>(shared);
+    S::begin(shared);
     GroupWarp<kKind> warp(args, shared);
     if (warp.run()) TileOutputs<S>(args, shared).write();
   }

@@ -132,18 +132,23 @@ int tile_panels(const ProductArgs& args, int rows) {
 }
 
 template <MatrixKind kKind>
+cudaError_t order_rows(const ProductArgs& args, int rows, cudaStream_t stream) {
+  const auto tiles = static_cast<unsigned>((rows + kOrderedRows - 1) / kOrderedRows);
+  return simt::launch(order_rows_kernel<kKind>,
+                      {dim3(tiles, static_cast<unsigned>(args.steps)), dim3(kOrderThreads),
+                       sizeof(typename Ordered<kKind>::Shared), true},
+                      stream, args);
+}
+
+template <MatrixKind kKind>
 cudaError_t launch_groups(const ProductArgs& args, int rows, cudaStream_t stream) {
   using S = GroupShape<kKind>;
   const auto tiles = static_cast<unsigned>((rows + kManyRows - 1) / kManyRows);
   const auto blocks = static_cast<unsigned>((args.panels + S::kBlockPanels - 1) / S::kBlockPanels);
-  const cudaError_t ordered =
-      simt::launch(order_rows_kernel<kKind>,
-                   {dim3(tiles, static_cast<unsigned>(args.steps)), dim3(kOrderThreads),
-                    sizeof(typename Ordered<kKind>::Shared), true},
-                   stream, args);
+  const cudaError_t ordered = order_rows<kKind>(args, static_cast<int>(tiles) * kManyRows, stream);
   if (ordered != cudaSuccess) return ordered;
   return simt::launch(group_product_kernel<kKind>,
-                      {dim3(tiles, blocks), dim3(kTileThreads), sizeof(typename S::Shared), true},
+                      {dim3(tiles, blocks), dim3(S::kThreads), sizeof(typename S::Shared), true},
                       stream, args);
 }
 

@@ -1,5 +1,5 @@
-// Activations in the order in which groups of warps take them (group_product.h). Of kManyRows rows
-// and a step of k there is a block of bytes, which is copied as it is: the rows one after the
+// Activations in the order in which groups of warps take them (group_product.h). Of kOrderedRows
+// rows and a step of k there is a block of bytes, which is copied as it is: the rows one after the
 // other, their 16 of k that weights have in a fragment (unpack.h) side by side, in the order of the
 // fragment's elements; pieces of 16 bytes lie where simt::operand_of wants them. Behind them, for
 // weights that have minima, the sums of each row's 32 of k.
@@ -22,9 +22,15 @@ struct Ordered {
 
   struct Shared {
     unsigned char rows[kOrderedRowBytes];
-    float sums[kHasSums ? 2 : 1][kManyRows];
+    float sums[kHasSums ? 2 : 1][kOrderedRows];
   };
   static_assert(sizeof(Shared) >= kBytes);
+
+  // Of so many rows and a step.
+  SIMT_DEV static unsigned char* block(const ProductArgs& args, int tile, int step) {
+    return static_cast<unsigned char*>(args.ordered) +
+           (static_cast<int64_t>(tile) * args.steps + step) * kBytes;
+  }
 
   // Piece `index` of the 8 of a row that lies somewhere: where its words go.
   SIMT_DEV static void place(unsigned char* rows, int row, int index, const uint4& piece) {
@@ -69,29 +75,28 @@ __global__ void __launch_bounds__(kOrderThreads)
   const int tile = static_cast<int>(blockIdx.x), step = static_cast<int>(blockIdx.y);
   simt::release_dependents();
   simt::wait_for_previous();
-  if (tile * kManyRows >= *args.rows) return;
+  if (tile * kOrderedRows >= *args.rows) return;
   constexpr int kRows = kOrderThreads / 8;  // at a time
-  const uint16_t* from = args.x + static_cast<int64_t>(tile * kManyRows + thread / 8) *
+  const uint16_t* from = args.x + static_cast<int64_t>(tile * kOrderedRows + thread / 8) *
                                       args.x_stride + step * kStep + thread % 8 * 8;
-  uint4 pieces[kManyRows / kRows];
+  uint4 pieces[kOrderedRows / kRows];
   SIMT_UNROLL
-  for (int i = 0; i < kManyRows / kRows; ++i) {
+  for (int i = 0; i < kOrderedRows / kRows; ++i) {
     pieces[i] = *reinterpret_cast<const uint4*>(from + static_cast<int64_t>(i * kRows) *
                                                            args.x_stride);
   }
   SIMT_UNROLL
-  for (int i = 0; i < kManyRows / kRows; ++i) {
+  for (int i = 0; i < kOrderedRows / kRows; ++i) {
     O::place(shared.rows, i * kRows + thread / 8, thread % 8, pieces[i]);
   }
   __syncthreads();
   if constexpr (O::kHasSums) {
-    for (int i = thread / 32; i < kManyRows / 8 * 2; i += kOrderThreads / 32) {
+    for (int i = thread / 32; i < kOrderedRows / 8 * 2; i += kOrderThreads / 32) {
       O::add_up(shared, i / 2 * 8, i % 2, thread % 32);
     }
     __syncthreads();
   }
-  unsigned char* to = static_cast<unsigned char*>(args.ordered) +
-                      (static_cast<int64_t>(tile) * args.steps + step) * O::kBytes;
+  unsigned char* to = O::block(args, tile, step);
   const auto* bytes = reinterpret_cast<const unsigned char*>(&shared);
   for (int at = thread * 16; at < O::kBytes; at += kOrderThreads * 16) {
     *reinterpret_cast<uint4*>(to + at) = *reinterpret_cast<const uint4*>(bytes + at);

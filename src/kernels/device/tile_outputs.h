@@ -1,4 +1,4 @@
-// What becomes of the sums of a block of kManyRows rows: common to the kernels of such blocks.
+// What becomes of a block's sums in shared memory: common to the kernels of many rows.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ class TileOutputs {
       : args_(args),
         shared_(shared),
         thread_(static_cast<int>(threadIdx.x)),
-        first_row_(static_cast<int>(blockIdx.x) * kManyRows),
+        first_row_(static_cast<int>(blockIdx.x) * S::kRows),
         first_panel_(static_cast<int>(blockIdx.y) * S::kBlockPanels),
-        rows_(*args.rows - first_row_ < kManyRows ? *args.rows - first_row_ : kManyRows) {}
+        rows_(*args.rows - first_row_ < S::kRows ? *args.rows - first_row_ : S::kRows) {}
 
   SIMT_DEV void write() const {
     if (args_.paired) {
@@ -39,7 +39,7 @@ class TileOutputs {
   }
 
   SIMT_DEV void write_pairs() const {
-    constexpr int kPairs = S::kOutputs / 2, kPairGroups = kTileThreads / kPairs;
+    constexpr int kPairs = S::kOutputs / 2, kPairGroups = S::kThreads / kPairs;
     const int column = thread_ % kPairs, pair = column / kPanel, in_panel = column % kPanel;
     const int n = (first_panel_ / 2 + pair) * kPanel + in_panel;
     if (thread_ >= kPairs * kPairGroups || n >= args_.n) return;
@@ -54,7 +54,7 @@ class TileOutputs {
     }
   }
 
-  static constexpr int kColumns = S::kOutputs, kGroups = kTileThreads / kColumns;
+  static constexpr int kColumns = S::kOutputs, kGroups = S::kThreads / kColumns;
 
   SIMT_DEV void write_others() const {
     const int column = thread_ % kColumns, panel = first_panel_ + column / kPanel;

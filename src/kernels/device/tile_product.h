@@ -27,6 +27,7 @@ constexpr int tile_memory(int panels) {
 template <MatrixKind kKind, int kPanelsOfWarp>
 struct TileShape {
   using U = Unpack<kKind>;
+  static constexpr int kThreads = kTileThreads, kRows = kManyRows;
   static constexpr int kPanels = kPanelsOfWarp, kTiles = 8;  // of a warp
   static constexpr int kBlockPanels = 4 * kPanels;
   static constexpr int kOutputs = kBlockPanels * kPanel;
