@@ -1,5 +1,8 @@
 #include "kernels/device/launch_product.h"
 
+#include <cstdlib>
+
+#include "kernels/device/group_few_product.h"
 #include "kernels/device/group_product.h"
 #include "kernels/device/ordered_rows.h"
 #include "kernels/device/product.h"
@@ -152,6 +155,27 @@ cudaError_t launch_groups(const ProductArgs& args, int rows, cudaStream_t stream
                       stream, args);
 }
 
+template <MatrixKind kKind, int kTiles>
+cudaError_t launch_groups_of_few(const ProductArgs& args, cudaStream_t stream) {
+  using S = GroupFewShape<kKind, kTiles>;
+  static_assert(S::kDepth >= 2 && sizeof(typename S::Shared) <= kGroupMemory);
+  const cudaError_t ordered = order_rows<kKind>(args, kOrderedRows, stream);
+  if (ordered != cudaSuccess) return ordered;
+  const auto blocks = static_cast<unsigned>((args.panels + S::kBlockPanels - 1) / S::kBlockPanels);
+  return simt::launch(group_few_product_kernel<kKind, kTiles>,
+                      {dim3(1, blocks), dim3(S::kThreads), sizeof(typename S::Shared), true},
+                      stream, args);
+}
+
+// Larger blocks where there are enough of them: they read the activations less often.
+template <MatrixKind kKind>
+cudaError_t launch_groups_of_few(const ProductArgs& args, cudaStream_t stream) {
+  if constexpr (kKind != MatrixKind::kBf16) {
+    if (args.panels < 8 * processors().count) return launch_groups_of_few<kKind, 1>(args, stream);
+  }
+  return launch_groups_of_few<kKind, 2>(args, stream);
+}
+
 template <MatrixKind kKind>
 cudaError_t launch_many(const ProductArgs& args, int rows, int panels, cudaStream_t stream) {
   if (panels == 0 && args.ordered != nullptr && processors().groups) return launch_groups<kKind>(args, rows, stream);
@@ -167,9 +191,15 @@ template <MatrixKind kKind>
 cudaError_t launch_kind(const ProductArgs& args, const Product& product, cudaStream_t stream) {
   const int rows = product.most_rows;
   if (rows <= 8) return launch_fewest<kKind>(args, stream);
-  if (rows <= 16) return launch_few<kKind, 2, 2>(args, stream);
+  if (rows <= 16 && !std::getenv("AERIE_GROUPS")) return launch_few<kKind, 2, 2>(args, stream);
   constexpr int kMost = 32;  // rows of a launch
   if (rows <= kFewRows) {
+    if constexpr (kKind != MatrixKind::kBf16x2) {
+      const int from = std::getenv("AERIE_GROUPS") ? std::atoi(std::getenv("AERIE_GROUPS")) : kMost + 1;
+      if (rows >= from && args.ordered != nullptr && processors().groups) {
+        return launch_groups_of_few<kKind>(args, stream);
+      }
+    }
     const cudaError_t first = launch_few<kKind, 2, kMost / 8>(args, stream);
     if (first != cudaSuccess || rows <= kMost) return first;
     return launch_few<kKind, 2, kMost / 8>(rows_from(args, kMost), stream);
