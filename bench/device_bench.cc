@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <random>
 #include <string>
@@ -267,6 +268,7 @@ int main(int argc, char** argv) {
                                    {MatrixKind::kBf16, "bf16"},
                                    {MatrixKind::kQ4K, "q4_k"},
                                    {MatrixKind::kQ8, "q8"}}) {
+    if (const char* only = std::getenv("AERIE_KINDS"); only && !std::strstr(only, name)) continue;
     bench.products(kind, name, 6144, 4096, Output::kStore);
     bench.products(kind, name, 4096, 4096, Output::kResidual);
     bench.products(kind, name, 28672, 4096, Output::kGated);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/device/pack.h"
+#include "kernels/simt/emulation.h"
 #include "tensor/blocks.h"
 #include "tests/testing/device/test_device.h"
 
@@ -131,17 +132,21 @@ struct Results {
 
 class ProductBits : public testing::TestWithParam<MatrixKind> {
  protected:
-  static constexpr int kInner = 1280;  // segments are of different lengths, or empty
-  static constexpr int kStride = 512;
+  // Threads of an emulated device take turns in another order for each kind.
+  ProductBits() { simt::set_order(static_cast<uint64_t>(GetParam())); }
+  ~ProductBits() override { simt::set_order(0); }
+
+  static constexpr int kInner = 1280;      // segments are of one step or two
+  static constexpr int kMostInner = 3328;  // of three or four
 
   // All rows at once, or `few` at a time.
   Results run(Product p, int rows, int few, int tile_panels, bool with_room = true) {
-    Memory<float> y(start_), squares(std::vector<float>(size_t{kMostRows} * kStride));
+    Memory<float> y(start_), squares(std::vector<float>(start_.size()));
     Memory<uint16_t> out(std::vector<uint16_t>(start_.size()));
     Memory<uint16_t> next(std::vector<uint16_t>(start_.size()));
     const bool residual = p.output == Output::kResidual;
     p.tile_panels = tile_panels;
-    Memory<uint8_t> ordered(std::vector<uint8_t>(ordered_bytes(rows, kInner), uint8_t{0xff}));
+    Memory<uint8_t> ordered(std::vector<uint8_t>(ordered_bytes(rows, kMostInner), uint8_t{0xff}));
     if (with_room) p.ordered = ordered.data();
     for (int first = 0; first < rows; first += few) {
       const int count = std::min(few, rows - first);
@@ -150,16 +155,16 @@ class ProductBits : public testing::TestWithParam<MatrixKind> {
       part.rows = counts.data();
       part.most_rows = count;
       part.x = p.x + int64_t{first} * p.x_stride;
-      part.y = y.data() + int64_t{first} * kStride;
-      part.y_stride = kStride;
-      part.out = out.data() + int64_t{first} * kStride;
-      part.out_stride = kStride;
+      part.y = y.data() + int64_t{first} * stride_;
+      part.y_stride = stride_;
+      part.out = out.data() + int64_t{first} * stride_;
+      part.out_stride = stride_;
       if (p.norm.squares != nullptr) part.norm.squares += int64_t{first} * p.norm.stride;
       if (residual) {
-        part.next.out = next.data() + int64_t{first} * kStride;
-        part.next.stride = kStride;
-        part.next.squares = squares.data() + int64_t{first} * kStride;
-        part.next.squares_stride = kStride;
+        part.next.out = next.data() + int64_t{first} * stride_;
+        part.next.stride = stride_;
+        part.next.squares = squares.data() + int64_t{first} * stride_;
+        part.next.squares_stride = stride_;
       }
       device_of_tests().product(part);
       EXPECT_TRUE(device_of_tests().wait()) << device_of_tests().error();
@@ -196,8 +201,9 @@ class ProductBits : public testing::TestWithParam<MatrixKind> {
   }
 
   Random random_{5};
-  std::vector<float> start_ = random_.numbers(size_t{kMostRows} * kStride);
-  Memory<uint16_t> x_{random_.bf16(size_t{kMostRows} * kInner)};
+  int stride_ = 512;
+  std::vector<float> start_ = random_.numbers(size_t{kMostRows} * 512);
+  Memory<uint16_t> x_{random_.bf16(size_t{kMostRows} * kMostInner)};
 };
 
 TEST_P(ProductBits, OfMatricesSideBySide) {
@@ -238,6 +244,22 @@ TEST_P(ProductBits, Activated) {
   p.output = Output::kActivated;
   p.glu = Glu::kGeluTanh;
   compare(p, 65);
+}
+
+// Of as many outputs that blocks of few rows have more of them.
+TEST_P(ProductBits, OfManyOutputs) {
+  const int n = 8 * kPanel * device_of_tests().info().processors + 40;
+  const Weights weights(random_, GetParam(), n, kInner);
+  stride_ = n;
+  start_.assign(size_t{kMostRows} * static_cast<size_t>(n), 1.0f);
+  compare(product_of(weights.matrix()), 64);
+}
+
+TEST_P(ProductBits, OfLongRows) {
+  const Weights weights(random_, GetParam(), 104, kMostInner);
+  Product p = product_of(weights.matrix());
+  p.x_stride = kMostInner;
+  compare(p, 133);
 }
 
 std::string name_of(const testing::TestParamInfo<MatrixKind>& info) {
