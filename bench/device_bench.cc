@@ -107,7 +107,8 @@ class Bench {
       p.x = static_cast<uint16_t*>(x_);
       p.x_stride = k_;
       p.ordered = ordered_;
-      if (std::getenv("AERIE_TILE") != nullptr) p.tile_panels = std::atoi(std::getenv("AERIE_TILE"));
+      if (std::getenv("AERIE_TILE") != nullptr)
+        p.tile_panels = std::atoi(std::getenv("AERIE_TILE"));
       p.output = output;
       p.y = static_cast<float*>(y_);
       p.y_stride = n_;

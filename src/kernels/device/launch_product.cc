@@ -2,9 +2,9 @@
 
 #include <cstdlib>
 
-#include "kernels/device/group_few_product.h"
-#include "kernels/device/group_product.h"
-#include "kernels/device/ordered_rows.h"
+#include "kernels/device/groups/group_few_product.h"
+#include "kernels/device/groups/group_product.h"
+#include "kernels/device/groups/ordered_rows.h"
 #include "kernels/device/product.h"
 #include "kernels/device/tile_product.h"
 
@@ -178,7 +178,8 @@ cudaError_t launch_groups_of_few(const ProductArgs& args, cudaStream_t stream) {
 
 template <MatrixKind kKind>
 cudaError_t launch_many(const ProductArgs& args, int rows, int panels, cudaStream_t stream) {
-  if (panels == 0 && args.ordered != nullptr && processors().groups) return launch_groups<kKind>(args, rows, stream);
+  if (panels == 0 && args.ordered != nullptr && processors().groups)
+    return launch_groups<kKind>(args, rows, stream);
   if (panels == 0) panels = tile_panels<kKind>(args, rows);
   if constexpr (kMostTilePanels<kKind> >= 3) {
     if (panels >= 3) return launch_tiles<kKind, 3>(args, rows, stream);
@@ -195,7 +196,8 @@ cudaError_t launch_kind(const ProductArgs& args, const Product& product, cudaStr
   constexpr int kMost = 32;  // rows of a launch
   if (rows <= kFewRows) {
     if constexpr (kKind != MatrixKind::kBf16x2) {
-      const int from = std::getenv("AERIE_GROUPS") ? std::atoi(std::getenv("AERIE_GROUPS")) : kMost + 1;
+      const int from =
+          std::getenv("AERIE_GROUPS") ? std::atoi(std::getenv("AERIE_GROUPS")) : kMost + 1;
       if (rows >= from && args.ordered != nullptr && processors().groups) {
         return launch_groups_of_few<kKind>(args, stream);
       }

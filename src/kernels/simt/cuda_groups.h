@@ -39,8 +39,7 @@ SIMT_DEV void barrier_wait(Barrier& barrier, int parity) {
 }
 
 SIMT_DEV void barrier_expect(Barrier& barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
-                   address_of(&barrier)),
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address_of(&barrier)),
                "r"(bytes)
                : "memory");
 }

@@ -31,9 +31,9 @@ struct GroupProduct {
   uint64_t operand;
   float* d[32];
   const uint32_t* a[32];
-  uint32_t weights[32][4];                // what a was
-  uint16_t rows[kMostTiles * 8][16];      // what the operand was
-  float result[32][kMostTiles * 4];       // what d will be
+  uint32_t weights[32][4];            // what a was
+  uint16_t rows[kMostTiles * 8][16];  // what the operand was
+  float result[32][kMostTiles * 4];   // what d will be
 };
 
 // Those of a warp, oldest first.

@@ -27,15 +27,16 @@
 //                                  the barrier waits for; barrier_expect(b, bytes) arrives and says
 //                                  how much is copied
 //   simt::group_mma_bf16           d += weights x rows, of a group of four warps side by side (each
-//                                  has 16 of 64 outputs and a fragment of mma_bf16's of its own) and
-//                                  of 8 rows for each d[i]; d is set where the last argument is
+//                                  has 16 of 64 outputs and a fragment of mma_bf16's of its own)
+//                                  and of 8 rows for each d[i]; d is set where the last argument is
 //                                  false. In the background: d and the weights may not be touched
 //                                  before group_wait, nor the rows be written
 //   simt::group_fence, group_commit, group_wait<n>(d), group_keep
 //                                  before products of what registers hold; the end of products that
 //                                  are waited for together; until at most the last n of these are
 //                                  under way; after that, that the weights were needed until now
-//   simt::operand_of               rows of 64 k, 128 bytes each, as products take them: pieces of 16
+//   simt::operand_of               rows of 64 k, 128 bytes each, as products take them: pieces of
+//   16
 //                                  bytes lie at their number ^ row % 8, groups of 8 rows at a
 //                                  multiple of 1024 bytes; 16 of k further is 2 more. copy_block
 //                                  brings them

@@ -17,25 +17,25 @@ constexpr int kRowBytes = kRows * 128;
 
 enum class Fault {
   kNone,
-  kNoWait,           // sums are read at once
-  kChangedWeights,   // while the product is under way
+  kNoWait,          // sums are read at once
+  kChangedWeights,  // while the product is under way
   kChangedSums,
   kChangedRows,
-  kNoFence,          // no group_fence
-  kNoCommit,         // and a return
-  kNoSwizzle,        // rows lie straight
-  kOperand,          // does not begin where it has to
-  kOtherOperand,     // is of another form
-  kOneWarp,          // asks for another product
-  kBarrier,          // was not begun
+  kNoFence,       // no group_fence
+  kNoCommit,      // and a return
+  kNoSwizzle,     // rows lie straight
+  kOperand,       // does not begin where it has to
+  kOtherOperand,  // is of another form
+  kOneWarp,       // asks for another product
+  kBarrier,       // was not begun
   kNobodyArrives,
   kTooManyArrive,
-  kExpectsMore,      // than is copied
+  kExpectsMore,  // than is copied
   kExpectsLess,
   kCopyAskew,
   kCopyOutside,
   kCopyForgotten,
-  kCopyEarly,        // rows are read without a wait
+  kCopyEarly,  // rows are read without a wait
 };
 
 struct Shared {
@@ -187,8 +187,7 @@ class Groups : public testing::Test {
     const Numbers<uint16_t> weights(stream, weights_);
     const Numbers<unsigned char> rows(stream, rows_), straight(stream, straight_);
     const Numbers<float> start(stream, start_), sums(stream, start_), expected(stream, start_);
-    Args args = {weights.data(), rows.data(),     start.data(),
-                 sums.data(),    expected.data(), fault};
+    Args args = {weights.data(), rows.data(), start.data(), sums.data(), expected.data(), fault};
     EXPECT_CUDA(simt::launch(warp_kernel, {.block = kThreads}, stream, args));
     if (fault == Fault::kNoSwizzle) args.rows = straight.data();
     EXPECT_CUDA(simt::launch(group_kernel, {.block = kThreads, .shared_bytes = sizeof(Shared)},

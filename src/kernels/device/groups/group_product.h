@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "kernels/device/epilogue.h"
-#include "kernels/device/group_weights.h"
-#include "kernels/device/ordered_rows.h"
+#include "kernels/device/groups/group_weights.h"
+#include "kernels/device/groups/ordered_rows.h"
 #include "kernels/device/tile_outputs.h"
 
 namespace aerie::device {
@@ -23,8 +23,8 @@ struct GroupShape {
   static constexpr int kPitch = kOutputs + 4;  // of sums: lanes touch all banks
   // Stages of activations, which come kRowDepth - 2 steps ahead: warps may be that far apart.
   static constexpr int kRowDepth = 5;
-  static constexpr int kMostDepth = (kGroupMemory - 8 * 1024 - kRowDepth * 2 * kOrderedRowBytes) /
-                                    (kWarps * G::kBytes);
+  static constexpr int kMostDepth =
+      (kGroupMemory - 8 * 1024 - kRowDepth * 2 * kOrderedRowBytes) / (kWarps * G::kBytes);
   static constexpr int kDepth = kMostDepth > 6 ? 6 : kMostDepth;
   static_assert(kDepth >= 3);
 
@@ -135,8 +135,7 @@ class GroupWarp {
     simt::barrier_expect(shared_.full[slot], 2 * O::kBytes);
     SIMT_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const unsigned char* from =
-          O::block(args_, static_cast<int>(blockIdx.x) * 2 + half, step);
+      const unsigned char* from = O::block(args_, static_cast<int>(blockIdx.x) * 2 + half, step);
       simt::copy_block(shared_.loop.rows[slot][half], from, kOrderedRowBytes, shared_.full[slot]);
       if constexpr (O::kHasSums) {
         simt::copy_block(shared_.row_sums[slot][half], from + kOrderedRowBytes, kOrderedSumBytes,

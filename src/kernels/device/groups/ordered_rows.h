@@ -77,13 +77,14 @@ __global__ void __launch_bounds__(kOrderThreads)
   simt::wait_for_previous();
   if (tile * kOrderedRows >= *args.rows) return;
   constexpr int kRows = kOrderThreads / 8;  // at a time
-  const uint16_t* from = args.x + static_cast<int64_t>(tile * kOrderedRows + thread / 8) *
-                                      args.x_stride + step * kStep + thread % 8 * 8;
+  const uint16_t* from = args.x +
+                         static_cast<int64_t>(tile * kOrderedRows + thread / 8) * args.x_stride +
+                         step * kStep + thread % 8 * 8;
   uint4 pieces[kOrderedRows / kRows];
   SIMT_UNROLL
   for (int i = 0; i < kOrderedRows / kRows; ++i) {
-    pieces[i] = *reinterpret_cast<const uint4*>(from + static_cast<int64_t>(i * kRows) *
-                                                           args.x_stride);
+    pieces[i] =
+        *reinterpret_cast<const uint4*>(from + static_cast<int64_t>(i * kRows) * args.x_stride);
   }
   SIMT_UNROLL
   for (int i = 0; i < kOrderedRows / kRows; ++i) {

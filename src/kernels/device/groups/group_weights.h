@@ -1,5 +1,5 @@
-// What warps of groups that multiply have of weights: a panel's, which come by a ring of asynchronous
-// copies into memory of the warp's own, and are unpacked into the registers.
+// What warps of groups that multiply have of weights: a panel's, which come by a ring of
+// asynchronous copies into memory of the warp's own, and are unpacked into the registers.
 #pragma once
 
 #include <cstdint>

@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "kernels/device/epilogue.h"
-#include "kernels/device/group_weights.h"
-#include "kernels/device/ordered_rows.h"
+#include "kernels/device/groups/group_weights.h"
+#include "kernels/device/groups/ordered_rows.h"
 #include "kernels/device/tile_outputs.h"
 
 namespace aerie::device {
@@ -18,8 +18,8 @@ struct GroupFewShape {
   using G = GroupStage<kKind>;
   static constexpr int kThreads = 512, kRows = kOrderedRows;
   static constexpr int kWarps = kThreads / 32, kGroups = kThreads / 128;
-  static constexpr int kTiles = kTilesOfOutputs;    // of 64 outputs
-  static constexpr int kLanes = kGroups / kTiles;   // segments at a time
+  static constexpr int kTiles = kTilesOfOutputs;   // of 64 outputs
+  static constexpr int kLanes = kGroups / kTiles;  // segments at a time
   static constexpr int kWarpsOfLane = kTiles * 4;
   static constexpr int kBlockPanels = kTiles * 4;
   static constexpr int kOutputs = kBlockPanels * kPanel;
@@ -108,8 +108,7 @@ class GroupFewWarp {
         group_(static_cast<int>(threadIdx.x / 128)),
         lane_(group_ / S::kTiles),
         tile_(group_ % S::kTiles),
-        weights_(args,
-                 static_cast<int>(blockIdx.y) * S::kBlockPanels + tile_ * 4 + thread_ / 32,
+        weights_(args, static_cast<int>(blockIdx.y) * S::kBlockPanels + tile_ * 4 + thread_ / 32,
                  shared.loop.weights[threadIdx.x / 32]),
         coming_weights_(args.steps, lane_),
         coming_rows_(args.steps, lane_) {}
