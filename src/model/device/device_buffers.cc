@@ -40,13 +40,8 @@ DeviceSizes::DeviceSizes(const Blueprint& blueprint, const ModelOptions& options
       device::partial_floats(shape, config.heads, device::kFewRows, most_chunks(options));
   partials = std::max(of_tile, std::min(of_few, kPartialBytes / 4));
   arrived = device::arrival_counters(shape, rows, most_chunks(options));
-  // Few rows are taken as they are.
-  if (options.max_rows > device::kFewRows) {
-    ordered = device::ordered_bytes(rows, std::max({hidden, attended, ffn}));
-  }
-  if (options.max_logits > device::kFewRows) {
-    ordered = std::max(ordered, device::ordered_bytes(wanted, hidden));
-  }
+  ordered = std::max(device::ordered_bytes(rows, std::max({hidden, attended, ffn})),
+                     device::ordered_bytes(wanted, hidden));
 }
 
 int64_t DeviceSizes::bytes(const Blueprint& blueprint, const ModelOptions& options) const {
@@ -82,7 +77,7 @@ Expected<DeviceBuffers> DeviceBuffers::create(device::Device& device, const Devi
   if (blueprint.post_norms) AERIE_RETURN_IF_ERROR(make(b.branch, rows, config.hidden, 4));
   AERIE_RETURN_IF_ERROR(make(b.partials, sizes.partials, 1, 4));
   AERIE_RETURN_IF_ERROR(make(b.arrived, sizes.arrived, 1, 4));
-  if (sizes.ordered > 0) AERIE_RETURN_IF_ERROR(make(b.ordered, sizes.ordered, 1, 1));
+  AERIE_RETURN_IF_ERROR(make(b.ordered, sizes.ordered, 1, 1));
   AERIE_RETURN_IF_ERROR(make(b.head_input, wanted, sizes.hidden, 2));
   AERIE_RETURN_IF_ERROR(make(b.head_squares, wanted, sizes.panels, 4));
   AERIE_RETURN_IF_ERROR(make(b.logits, wanted, sizes.logit_width, 4));
