@@ -81,6 +81,7 @@ void compute(GroupProduct& p) {
 }
 
 void begin_product(const void* const* parts) {
+  const Unwatched unwatched;
   GroupProducts& own = group_products();
   const Part& first = *static_cast<const Part*>(parts[0]);
   if (!own.fenced) fail("a group's product without a group_fence before it");
@@ -147,6 +148,7 @@ void end_phase(Barrier& barrier) {
 
 // What the barrier's phase waits for, if all of it is under way.
 bool do_copies(Barrier& barrier) {
+  const Unwatched unwatched;
   std::vector<BlockCopy>& copies = block_copies();
   const auto is_own = [&](const BlockCopy& copy) { return copy.barrier == &barrier; };
   int64_t bytes = 0;
@@ -165,6 +167,7 @@ enum class Mark : uint8_t { kFence, kCommit, kWait };
 
 void mark(Mark what, int left) {
   if (meet_warp(State::kGroupMark, nullptr) == nullptr) return;
+  const Unwatched unwatched;
   GroupProducts& own = group_products();
   if (what == Mark::kFence) own.fenced = true;
   if (what == Mark::kCommit) {
@@ -238,6 +241,7 @@ void copy_block(void* to, const void* from, int bytes, Barrier& barrier) {
   if (at < here.shared || at + size > here.shared + here.shared_bytes) {
     fail("copy_block goes outside of the shared memory");
   }
+  const Unwatched unwatched;
   std::memset(at, 0xff, size);
   block_copies().push_back({at, from, size, &barrier});
   wake(&barrier);
