@@ -1,9 +1,12 @@
 #include "kernels/device/launch_product.h"
 
+#include <cstdlib>
+
+#include "kernels/device/groups/group_few_product.h"
+#include "kernels/device/groups/group_product.h"
+#include "kernels/device/groups/ordered_rows.h"
 #include "kernels/device/product.h"
 #include "kernels/device/tile_product.h"
-
-#include <cstdlib>
 
 namespace aerie::device {
 namespace {
@@ -28,6 +31,7 @@ ProductArgs args_of(const Product& p) {
   a.most_rows = p.most_rows;
   a.x = p.x;
   a.x_stride = p.x_stride;
+  a.ordered = p.ordered;
   a.norm = p.norm;
   a.output = p.output;
   a.y = p.y;
@@ -46,6 +50,7 @@ struct Processors {
   int count = 1;
   int shared_bytes = 0;      // that a block may have
   int all_shared_bytes = 0;  // of a processor
+  bool groups = false;       // see simt::kHasGroups
 };
 Processors processors() {
   Processors has;
@@ -55,6 +60,10 @@ Processors processors() {
   cudaDeviceGetAttribute(&has.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
   cudaDeviceGetAttribute(&has.all_shared_bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor,
                          device);
+  int major = 0, minor = 0;
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  has.groups = major == 9 && minor == 0 && has.shared_bytes >= kGroupMemory;
   return has;
 }
 
@@ -168,7 +177,51 @@ int tile_panels(const ProductArgs& args, int rows) {
 }
 
 template <MatrixKind kKind>
+cudaError_t order_rows(const ProductArgs& args, int rows, cudaStream_t stream) {
+  const auto tiles = static_cast<unsigned>((rows + kOrderedRows - 1) / kOrderedRows);
+  return simt::launch(order_rows_kernel<kKind>,
+                      {dim3(tiles, static_cast<unsigned>(args.steps)), dim3(kOrderThreads),
+                       sizeof(typename Ordered<kKind>::Shared), true},
+                      stream, args);
+}
+
+template <MatrixKind kKind>
+cudaError_t launch_groups(const ProductArgs& args, int rows, cudaStream_t stream) {
+  using S = GroupShape<kKind>;
+  const auto tiles = static_cast<unsigned>((rows + kManyRows - 1) / kManyRows);
+  const auto blocks = static_cast<unsigned>((args.panels + S::kBlockPanels - 1) / S::kBlockPanels);
+  const cudaError_t ordered = order_rows<kKind>(args, static_cast<int>(tiles) * kManyRows, stream);
+  if (ordered != cudaSuccess) return ordered;
+  return simt::launch(group_product_kernel<kKind>,
+                      {dim3(tiles, blocks), dim3(S::kThreads), sizeof(typename S::Shared), true},
+                      stream, args);
+}
+
+template <MatrixKind kKind, int kTiles>
+cudaError_t launch_groups_of_few(const ProductArgs& args, cudaStream_t stream) {
+  using S = GroupFewShape<kKind, kTiles>;
+  static_assert(S::kDepth >= 2 && sizeof(typename S::Shared) <= kGroupMemory);
+  const cudaError_t ordered = order_rows<kKind>(args, kOrderedRows, stream);
+  if (ordered != cudaSuccess) return ordered;
+  const auto blocks = static_cast<unsigned>((args.panels + S::kBlockPanels - 1) / S::kBlockPanels);
+  return simt::launch(group_few_product_kernel<kKind, kTiles>,
+                      {dim3(1, blocks), dim3(S::kThreads), sizeof(typename S::Shared), true},
+                      stream, args);
+}
+
+// Larger blocks where there are enough of them: they read the activations less often.
+template <MatrixKind kKind>
+cudaError_t launch_groups_of_few(const ProductArgs& args, cudaStream_t stream) {
+  if constexpr (kKind != MatrixKind::kBf16) {
+    if (args.panels < 8 * processors().count) return launch_groups_of_few<kKind, 1>(args, stream);
+  }
+  return launch_groups_of_few<kKind, 2>(args, stream);
+}
+
+template <MatrixKind kKind>
 cudaError_t launch_many(const ProductArgs& args, int rows, int panels, cudaStream_t stream) {
+  if (panels == 0 && args.ordered != nullptr && processors().groups)
+    return launch_groups<kKind>(args, rows, stream);
   if (panels == 0) panels = tile_panels<kKind>(args, rows);
   if constexpr (kMostTilePanels<kKind> >= 3) {
     if (panels >= 3) return launch_tiles<kKind, 3>(args, rows, stream);
@@ -184,8 +237,15 @@ cudaError_t launch_kind(const ProductArgs& args, const Product& product, cudaStr
     return launch_many<kKind>(args, rows, product.tile_panels, stream);
   }
   if (rows <= 8) return launch_fewest<kKind>(args, stream);
-  if (rows <= 16) return launch_few<kKind, 2, 2>(args, stream);
+  if (rows <= 16 && !std::getenv("AERIE_GROUPS")) return launch_few<kKind, 2, 2>(args, stream);
   constexpr int kMost = 32;  // rows of a launch
+  if constexpr (kKind != MatrixKind::kBf16x2) {
+    const int from =
+        std::getenv("AERIE_GROUPS") ? std::atoi(std::getenv("AERIE_GROUPS")) : kMost + 1;
+    if (rows >= from && args.ordered != nullptr && processors().groups) {
+      return launch_groups_of_few<kKind>(args, stream);
+    }
+  }
   const cudaError_t first = launch_few<kKind, 2, kMost / 8>(args, stream);
   if (first != cudaSuccess || rows <= kMost) return first;
   return launch_few<kKind, 2, kMost / 8>(rows_from(args, kMost), stream);

@@ -46,6 +46,7 @@ device::Product DeviceRunner::product(device::PassCount rows, int most_rows, con
   p.most_rows = most_rows;
   p.x = x.as<uint16_t>();
   p.x_stride = x_stride;
+  p.ordered = buffers_.ordered.as<void>();
   return p;
 }
 
