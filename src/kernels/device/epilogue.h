@@ -6,6 +6,7 @@
 
 #include "kernels/device/activation.h"
 #include "kernels/device/device.h"
+#include "kernels/device/warp_sums.h"
 #include "kernels/simt/simt.h"
 
 namespace aerie::device {
@@ -84,10 +85,7 @@ SIMT_DEV void inverse_rms(const InputNorm& norm, int first, int stride, int end,
   }
   SIMT_UNROLL
   for (int r = 0; r < kCount; ++r) {
-    SIMT_UNROLL
-    for (int mask = 16; mask > 0; mask /= 2) sums[r] += simt::shuffle_xor(sums[r], mask);
-    inverse[r] = simt::reciprocal(
-        simt::square_root(simt::divide(sums[r], static_cast<float>(norm.width)) + norm.eps));
+    inverse[r] = inverse_root_mean(warp_sum(sums[r]), norm.width, norm.eps);
   }
 }
 SIMT_DEV float inverse_rms(const InputNorm& norm, int row) {

@@ -467,8 +467,7 @@ SIMT_DEV void write_outputs(const ProductArgs& a, const typename S::Shared& shar
       }
     }
     if (a.output != Output::kResidual || a.next.squares == nullptr) continue;
-    SIMT_UNROLL
-    for (int mask = 8; mask > 0; mask /= 2) square += simt::shuffle_xor(square, mask);
+    square = panel_sum(square);
     if (is_there && output % kPanel == 0) {
       a.next.squares[static_cast<int64_t>(row) * a.next.squares_stride + panel] = square;
     }

@@ -7,6 +7,7 @@
 #include "kernels/device/activation.h"
 #include "kernels/device/cache_place.h"
 #include "kernels/device/device.h"
+#include "kernels/device/warp_sums.h"
 #include "kernels/simt/simt.h"
 
 namespace aerie::device {
@@ -19,8 +20,7 @@ struct RowShared {
 
 // The sum over all threads of a block, to all of them, in one order.
 SIMT_DEV float block_sum(RowShared& shared, float value) {
-  SIMT_UNROLL
-  for (int mask = 16; mask > 0; mask /= 2) value += simt::shuffle_xor(value, mask);
+  value = warp_sum(value);
   const int thread = static_cast<int>(threadIdx.x);
   __syncthreads();
   if (thread % 32 == 0) shared.sums[thread / 32] = value;
@@ -36,8 +36,7 @@ SIMT_DEV float row_inverse_rms(RowShared& shared, const float* x, int width, flo
   for (int n = static_cast<int>(threadIdx.x); n < width; n += kRowThreads) {
     sum = simt::fma(x[n], x[n], sum);
   }
-  sum = block_sum(shared, sum);
-  return simt::reciprocal(simt::square_root(simt::divide(sum, static_cast<float>(width)) + eps));
+  return inverse_root_mean(block_sum(shared, sum), width, eps);
 }
 
 // NextInput of element n, all threads of a panel together.
@@ -46,9 +45,7 @@ SIMT_DEV void make_next(const NextInput& next, int row, int n, bool is_there, fl
     next.out[static_cast<int64_t>(row) * next.stride + n] = simt::to_bf16(x * next.weight[n]);
   }
   if (next.squares == nullptr) return;
-  float square = is_there ? x * x : 0.0f;
-  SIMT_UNROLL
-  for (int mask = 8; mask > 0; mask /= 2) square += simt::shuffle_xor(square, mask);
+  const float square = panel_sum(is_there ? x * x : 0.0f);
   if (is_there && n % kPanel == 0) {
     next.squares[static_cast<int64_t>(row) * next.squares_stride + n / kPanel] = square;
   }
@@ -58,11 +55,17 @@ SIMT_DEV int rounded_up(int n, int to) {
   return (n + to - 1) / to * to;
 }
 
-__global__ void __launch_bounds__(kRowThreads) begin_kernel(const __grid_constant__ Begin a) {
+// The block's row, once the launch before has ended; -1: there is none.
+SIMT_DEV int row_of_block(const int32_t* rows) {
   simt::release_dependents();
   simt::wait_for_previous();
   const int row = static_cast<int>(blockIdx.x);
-  if (row >= *a.rows) return;
+  return row < *rows ? row : -1;
+}
+
+__global__ void __launch_bounds__(kRowThreads) begin_kernel(const __grid_constant__ Begin a) {
+  const int row = row_of_block(a.rows);
+  if (row < 0) return;
   const int64_t from = a.from != nullptr ? a.from[row] : row;
   const float* x = a.x + from * a.x_stride;
   for (int n = static_cast<int>(threadIdx.x); n < rounded_up(a.width, kRowThreads);
@@ -75,10 +78,8 @@ __global__ void __launch_bounds__(kRowThreads) begin_kernel(const __grid_constan
 __global__ void __launch_bounds__(kRowThreads)
     add_normed_kernel(const __grid_constant__ AddNormed a) {
   auto& shared = simt::shared<RowShared>();
-  simt::release_dependents();
-  simt::wait_for_previous();
-  const int row = static_cast<int>(blockIdx.x);
-  if (row >= *a.rows) return;
+  const int row = row_of_block(a.rows);
+  if (row < 0) return;
   const float* y = a.y + static_cast<int64_t>(row) * a.y_stride;
   float* x = a.x + static_cast<int64_t>(row) * a.x_stride;
   const float inverse = row_inverse_rms(shared, y, a.width, a.eps);
@@ -97,10 +98,8 @@ __global__ void __launch_bounds__(kRowThreads)
 __global__ void __launch_bounds__(kRowThreads)
     copy_rows_kernel(const __grid_constant__ CopyRows a) {
   auto& shared = simt::shared<RowShared>();
-  simt::release_dependents();
-  simt::wait_for_previous();
-  const int row = static_cast<int>(blockIdx.x);
-  if (row >= *a.rows) return;
+  const int row = row_of_block(a.rows);
+  if (row < 0) return;
   const int64_t from = a.from != nullptr ? a.from[row] : row;
   const float* x = a.x + from * a.x_stride;
   float* out = a.out + row * a.out_stride;
@@ -113,10 +112,8 @@ __global__ void __launch_bounds__(kRowThreads)
 __global__ void __launch_bounds__(kRowThreads)
     narrow_rows_kernel(const __grid_constant__ NarrowRows a) {
   auto& shared = simt::shared<RowShared>();
-  simt::release_dependents();
-  simt::wait_for_previous();
-  const int row = static_cast<int>(blockIdx.x);
-  if (row >= *a.rows) return;
+  const int row = row_of_block(a.rows);
+  if (row < 0) return;
   const int64_t from = a.from != nullptr ? a.from[row] : row;
   const float* x = a.x + from * a.x_stride;
   uint16_t* out = a.out + static_cast<int64_t>(row) * a.out_stride;
@@ -129,10 +126,8 @@ __global__ void __launch_bounds__(kRowThreads)
 }
 
 __global__ void __launch_bounds__(kRowThreads) map_rows_kernel(const __grid_constant__ MapRows a) {
-  simt::release_dependents();
-  simt::wait_for_previous();
-  const int row = static_cast<int>(blockIdx.x);
-  if (row >= *a.rows) return;
+  const int row = row_of_block(a.rows);
+  if (row < 0) return;
   const float* x = a.x + row * a.x_stride;
   float* out = a.out + row * a.out_stride;
   for (int n = static_cast<int>(threadIdx.x); n < a.width; n += kRowThreads) {
@@ -271,9 +266,7 @@ class PlaceWarp {
   SIMT_DEV float head_inverse_rms(const float* x, int dim) const {
     float sum = 0.0f;
     for (int i = lane_; i < dim; i += 32) sum = simt::fma(x[i], x[i], sum);
-    SIMT_UNROLL
-    for (int mask = 16; mask > 0; mask /= 2) sum += simt::shuffle_xor(sum, mask);
-    return simt::reciprocal(simt::square_root(simt::divide(sum, static_cast<float>(dim)) + a_.eps));
+    return inverse_root_mean(warp_sum(sum), dim, a_.eps);
   }
 
   const Place& a_;
