@@ -478,7 +478,7 @@ class Chain {
 
 // Of every variant a layer, with and without place and attention; of the first one more.
 void chains(Bench& bench, const std::vector<std::string>& variants) {
-  for (const auto& [kind, name] : {std::pair{MatrixKind::kQ4, "q4"}, {MatrixKind::kBf16, "bf16"}}) {
+  for (const auto& [kind, name] : {std::pair{MatrixKind::kQ4, "q4"}, {MatrixKind::kQ8, "q8"}}) {
     Chain chain(bench, kind, 128);
     for (const int rows : {1, 8, 16}) {
       chain.set_rows(rows);

@@ -67,9 +67,9 @@ Processors processors() {
   return has;
 }
 
-template <MatrixKind kKind, int kPanels, int kTiles, int kMemory>
+template <MatrixKind kKind, int kPanels, int kTiles, int kMemory, int kStagedRows = 0>
 cudaError_t launch_shape(ProductArgs args, const Processors& has, cudaStream_t stream) {
-  using S = ProductShape<kKind, kPanels, kTiles, kMemory>;
+  using S = ProductShape<kKind, kPanels, kTiles, kMemory, kStagedRows>;
   constexpr int kBytes = sizeof(typename S::Shared), kOfBlock = 1024;  // what it takes besides
   static_assert(kBytes <= kMemory * 1024);
   // Shares are whole groups of half a unit, or of a pair.
@@ -82,22 +82,22 @@ cudaError_t launch_shape(ProductArgs args, const Processors& has, cudaStream_t s
   const auto blocks = static_cast<unsigned>(units < places || !S::kStays ? units : places);
   args.each = groups / static_cast<int>(blocks) * args.group;
   args.more = groups % static_cast<int>(blocks);
-  return simt::launch(product_kernel<kKind, kPanels, kTiles, kMemory>,
+  return simt::launch(product_kernel<kKind, kPanels, kTiles, kMemory, kStagedRows>,
                       {dim3(blocks), dim3(kProductThreads), kBytes, true}, stream, args);
 }
 
 // Of so many panels to a block, or fewer where these do not fit.
 template <MatrixKind kKind, int kPanels, int kTiles>
 cudaError_t launch_few(const ProductArgs& args, cudaStream_t stream) {
-  using Large = ProductShape<kKind, kPanels, kTiles, kLargeMemory>;
-  using Small = ProductShape<kKind, kPanels, kTiles, kSmallMemory>;
+  using Large = ProductShape<kKind, kPanels, kTiles, kLargeMemory, 0>;
+  using Small = ProductShape<kKind, kPanels, kTiles, kSmallMemory, 0>;
   constexpr int kBytes = sizeof(typename Large::Shared);
   const Processors has = processors();
   if (has.shared_bytes >= kBytes) {
     return launch_shape<kKind, kPanels, kTiles, kLargeMemory>(args, has, stream);
   }
-  if constexpr (kPanels > 2 || (kPanels == 2 && !Small::kFits)) {
-    return launch_few<kKind, kPanels / 2, kTiles>(args, stream);
+  if constexpr (kPanels == 2 && !Small::kFits) {
+    return launch_few<kKind, 1, kTiles>(args, stream);
   } else if constexpr (kBytes > kSmallMemory * 1024) {
     return launch_shape<kKind, kPanels, kTiles, kSmallMemory>(args, has, stream);
   } else {
@@ -108,30 +108,44 @@ cudaError_t launch_few(const ProductArgs& args, cudaStream_t stream) {
 // Whether there is room for products of few rows: those of pairs have two panels to a block.
 template <MatrixKind kKind>
 bool fits_few(const ProductArgs& args) {
-  using Large = ProductShape<kKind, 2, 2, kLargeMemory>;
-  using Small = ProductShape<kKind, 2, 2, kSmallMemory>;
+  using Large = ProductShape<kKind, 2, 2, kLargeMemory, 0>;
+  using Small = ProductShape<kKind, 2, 2, kSmallMemory, 0>;
   constexpr int kBytes = sizeof(typename Large::Shared);
   return Small::kFits || !args.paired || processors().shared_bytes >= kBytes;
+}
+
+template <typename S>
+bool fits(const Processors& has) {
+  return has.shared_bytes >= static_cast<int>(sizeof(typename S::Shared));
 }
 
 // More panels to a block read the activations less often, and fewer keep more blocks busy: as was
 // measured on an H200.
 template <MatrixKind kKind>
 cudaError_t launch_fewest(const ProductArgs& args, cudaStream_t stream) {
-  const char* few = std::getenv("AERIE_FEW");  // TRIAL
-  const int variant = few != nullptr ? std::atoi(few) : 0;
-  const int each = args.panels / processors().count;
-  if (!args.paired && (variant & 1) != 0) {
-    if (args.panels <= 2 * processors().count) return launch_few<kKind, 1, 1>(args, stream);
-    if (each < 4) return launch_few<kKind, 2, 1>(args, stream);
-  }
-  if ((variant & 2) != 0) return launch_few<kKind, 2, 1>(args, stream);
+  const Processors has = processors();
+  const int each = args.panels / has.count;
   if constexpr (Unpack<kKind>::kCodeBytes <= 512) {
-    if (each >= 4) return launch_few<kKind, 4, 1>(args, stream);
+    // Without so many stages the level-one cache has the activations of more rows.
+    constexpr int kFewest = 2;
+    if (each >= 4 && args.most_rows <= kFewest &&
+        fits<ProductShape<kKind, 4, 1, kLargeMemory, 0>>(has)) {
+      return launch_shape<kKind, 4, 1, kLargeMemory>(args, has, stream);
+    }
+    if (each >= 4 && fits<ProductShape<kKind, 4, 1, kMediumMemory, 0>>(has)) {
+      return launch_shape<kKind, 4, 1, kMediumMemory>(args, has, stream);
+    }
   }
   const int least = kKind == MatrixKind::kBf16 ? 2 : 4;
-  if (each < least && !args.paired) return launch_few<kKind, 1, 1>(args, stream);
-  return launch_few<kKind, 2, 1>(args, stream);
+  if (each >= least || args.paired) return launch_few<kKind, 2, 1>(args, stream);
+  if constexpr (kKind == MatrixKind::kQ4) {
+    // Long segments have time for what it takes until the first activations are there.
+    constexpr int kLong = 8;  // steps
+    if (args.steps >= kLong * kSegments && fits<ProductShape<kKind, 1, 1, kLargeMemory, 8>>(has)) {
+      return launch_shape<kKind, 1, 1, kLargeMemory, 8>(args, has, stream);
+    }
+  }
+  return launch_few<kKind, 1, 1>(args, stream);
 }
 
 // The rows from `first` on.

@@ -17,24 +17,29 @@ namespace aerie::device {
 
 inline constexpr int kProductThreads = kSegments * 32;
 
-// KiB of shared memory of a block: what Hopper gives, and what any GPU does. Where the stages of
-// the first do not fit there are fewer, if there is room for one of them.
-inline constexpr int kLargeMemory = 227, kSmallMemory = 99;
+// KiB of shared memory of a block: what Hopper gives, what Ampere does, and what any GPU does.
+// Where the stages of the first do not fit there are fewer, if there is room for one of them.
+inline constexpr int kLargeMemory = 227, kMediumMemory = 163, kSmallMemory = 99;
 
-template <MatrixKind kKind, int kPanels, int kTiles, int kMemory>
+// kStagedRows: 8 where activations come with the codes, 0 where each warp loads them.
+template <MatrixKind kKind, int kPanels, int kTiles, int kMemory, int kStagedRows>
 struct ProductShape {
   using U = Unpack<kKind>;
   static constexpr int kRows = kTiles * 8;
   static constexpr int kOutputs = kPanels * kPanel;
-  // A stage has as many steps as make 2 KiB of codes: what there is to do for each costs slots.
+  static constexpr bool kRowsInStage = kStagedRows > 0;
+  // A stage has as many steps as make 2 KiB of codes (1 KiB beside activations): what there is to
+  // do for each costs slots.
+  static constexpr int kCodeRoom = kRowsInStage ? 1024 : 2048;
   static constexpr int kSteps = kTiles == 1 && U::kSuperBytes == 0 && U::kScaleBytes > 0 &&
-                                        kPanels * U::kCodeBytes < 2048
-                                    ? 2048 / (kPanels * U::kCodeBytes)
+                                        kPanels* U::kCodeBytes < kCodeRoom
+                                    ? kCodeRoom / (kPanels * U::kCodeBytes)
                                     : 1;
   // The panels' codes, then all their scales, then all their supers.
   static constexpr int kScalesAt = kPanels * kSteps * U::kCodeBytes;
   static constexpr int kSupersAt = kScalesAt + kPanels * kSteps * U::kScaleBytes;
-  static constexpr int kStageBytes = kSupersAt + kPanels * U::kSuperBytes;
+  static constexpr int kRowsAt = kSupersAt + kPanels * U::kSuperBytes;
+  static constexpr int kStageBytes = kRowsAt + (kRowsInStage ? kSteps * kRows * kStep * 2 : 0);
   static constexpr int kAllStages = kSegments * kStageBytes;  // of all warps
   static constexpr int kSumBytes = kSegments * kRows * kOutputs * 4;
   // Sums of many rows take the place of the stages; such a block has one unit.
@@ -42,15 +47,16 @@ struct ProductShape {
   // Two blocks share a processor where their registers and memory allow it. The level-one cache,
   // which is of what they leave, has the activations.
   static constexpr int kBlocks =
-      kTiles == 1 && kPanels <= 2 && 2 * kAllStages + kSumBytes <= 108 * 1024 ? 2 : 1;
+      kTiles == 1 && kPanels <= 2 && 2 * kAllStages + kSumBytes <= 111 * 1024 ? 2 : 1;
   static constexpr int kTaken = (kStays ? kSumBytes : 0) + kRows * 4 + 16;
   static constexpr int kMostRoom =
-      (kMemory == kSmallMemory ? kSmallMemory * 1024 : 220 * 1024 / kBlocks) - kTaken;
+      (kMemory == kLargeMemory ? 224 / kBlocks : kMemory) * 1024 - kTaken;
   // The level-one cache, of what memory is left, has to have the activations of 16 rows.
-  static constexpr int kStageRoom = (kMemory == kSmallMemory ? kSmallMemory
-                                     : kBlocks == 2          ? 92
-                                     : kTiles == 1           ? 150
-                                                             : 98) *
+  static constexpr int kStageRoom = (kMemory == kSmallMemory                  ? kSmallMemory
+                                     : kBlocks == 2                           ? 92
+                                     : kTiles > 1                             ? 98
+                                     : kMemory == kLargeMemory && kPanels > 2 ? 220
+                                                                              : 150) *
                                         1024 -
                                     kTaken;
   static constexpr int kLeastDepth = kMostRoom / kAllStages > 3 ? 3 : kMostRoom / kAllStages;
@@ -97,15 +103,16 @@ class PanelShare {
   int unit_, begin_, end_;
 };
 
-template <MatrixKind kKind, int kPanels, int kTiles, int kMemory>
+template <MatrixKind kKind, int kPanels, int kTiles, int kMemory, int kStagedRows>
 class ProductWarp {
  public:
-  using S = ProductShape<kKind, kPanels, kTiles, kMemory>;
+  using S = ProductShape<kKind, kPanels, kTiles, kMemory, kStagedRows>;
   using U = Unpack<kKind>;
   using Shared = typename S::Shared;
   using Sums = float[kPanels][kTiles][4];
   static constexpr int kSteps = S::kSteps;
-  static constexpr int kScaleLanes = kSteps * 4;  // that copy a panel's
+  static constexpr int kScaleLanes = kSteps * 4;             // that copy a panel's
+  static constexpr int kRowLanes = S::kRowsInStage ? 8 : 4;  // that load or copy a row's
   static constexpr int kSuperLanes = U::kSuperBytes > 0 ? U::kSuperBytes / 16 : 1;
 
   SIMT_DEV ProductWarp(const ProductArgs& args, const PanelShare& share, Shared& shared)
@@ -119,10 +126,10 @@ class ProductWarp {
         copy_panel_(share.begin()),
         copy_step_(begin_),
         row_(reinterpret_cast<const unsigned char*>(
-                 args.x + static_cast<int64_t>(first_row_of(lane_ / 4)) * args.x_stride) +
-             lane_ % 4 * (U::kGroupsOf16 ? 8 : 16)),
+                 args.x + static_cast<int64_t>(first_row_of(lane_ / kRowLanes)) * args.x_stride) +
+             lane_ % kRowLanes * (U::kGroupsOf16 ? 8 : 16)),
         eight_rows_(static_cast<int64_t>(8) * args.x_stride) {
-    if constexpr (S::kAhead) {
+    if constexpr (S::kAhead && !S::kRowsInStage) {
       for (Inputs<kTiles>& inputs : inputs_) clear(inputs);
     }
   }
@@ -143,13 +150,22 @@ class ProductWarp {
     SIMT_UNROLL_BY(1)
     for (; filled < S::kDepth; ++filled) simt::copy_commit();
     simt::wait_for_previous();
-    if constexpr (S::kAhead) {
+    if constexpr (S::kRowsInStage) {
+      int step = begin_;
+      SIMT_UNROLL_BY(1)
+      for (int i = 0; i < S::kDepth; ++i) {
+        copy_rows(begin_ < end_, step, shared_.memory.stages[warp_][i]);
+        step = step + kSteps < end_ ? step + kSteps : begin_;
+      }
+      simt::copy_commit();
+    } else if constexpr (S::kAhead) {
       SIMT_UNROLL
       for (int half = 0; half < 2; ++half) load_rows(x_of(begin_), half, inputs_[half]);
     }
     const int left = *args_.rows - args_.first_row;
     find_norms();
     if (threadIdx.x == 0) shared_.rows = left < S::kRows ? left : S::kRows;
+    if constexpr (S::kRowsInStage) simt::copy_wait<0>();  // from now on rows are of a stage's group
   }
 
   // The sums of the segment in the next unit, of kNow panels.
@@ -208,6 +224,14 @@ class ProductWarp {
   // Panel by panel, of which one's codes are in registers.
   template <int kNow>
   SIMT_DEV void add(int in_stage, const unsigned char* next_x, Sums& sums) {
+    if constexpr (S::kRowsInStage) {
+      const unsigned char* rows =
+          shared_.memory.stages[warp_][slot_] + S::kRowsAt + in_stage * (S::kRows * kStep * 2);
+      SIMT_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        read_row<U::kGroupsOf16>(rows, lane_ / 4, half, lane_ % 4, inputs_[half].b[0]);
+      }
+    }
     SIMT_UNROLL
     for (Inputs<kTiles>& inputs : inputs_) {
       if constexpr (Panel<kKind, kTiles>::kHasMinima) inputs.add_up();
@@ -222,8 +246,10 @@ class ProductWarp {
         Panel<kKind, kTiles>::add(codes, half, inputs_[half], sums[p]);
       }
     }
-    SIMT_UNROLL
-    for (int half = 0; half < 2; ++half) load_rows(next_x, half, inputs_[half]);
+    if constexpr (!S::kRowsInStage) {
+      SIMT_UNROLL
+      for (int half = 0; half < 2; ++half) load_rows(next_x, half, inputs_[half]);
+    }
   }
 
   // Half by half, of which one's activations are in registers.
@@ -256,6 +282,9 @@ class ProductWarp {
   // The stage has been read.
   SIMT_DEV void copy_again() {
     __syncwarp();
+    if constexpr (S::kRowsInStage) {
+      copy_rows(copy_count_ > 0, copy_step_, shared_.memory.stages[warp_][slot_]);
+    }
     copy(slot_);
   }
 
@@ -276,7 +305,7 @@ class ProductWarp {
 
   // Of one tile, rows that are not there are taken for the last one, without a branch.
   SIMT_DEV int first_row_of(int row) const {
-    return kTiles > 1 || row < args_.most_rows ? row : args_.most_rows - 1;
+    return kTiles > 1 || S::kRowsInStage || row < args_.most_rows ? row : args_.most_rows - 1;
   }
   // Of a tile's row of the lane, if there can be one.
   SIMT_DEV void load_row(int tile, const uint16_t* x, uint32_t (&b)[4]) const {
@@ -370,6 +399,22 @@ class ProductWarp {
     }
     simt::copy_commit();
     copy_step_ += kSteps;
+  }
+
+  // Of a stage: a lane has 16 bytes of rows lane / 8 and lane / 8 + 4. What is not there stays as
+  // it was: other rows do not depend on it.
+  SIMT_DEV void copy_rows(bool is_there, int step, unsigned char* stage) const {
+    const unsigned char* x = x_of(step);
+    unsigned char* to = stage + S::kRowsAt + piece_at(lane_ / kRowLanes, lane_ % kRowLanes);
+    SIMT_UNROLL
+    for (int i = 0; i < kSteps; ++i) {
+      const bool is_asked = is_there && (i == 0 || step + i < end_);
+      const int at = i * (kStep * 2), row = lane_ / kRowLanes;
+      simt::copy_async16_if(is_asked && row < args_.most_rows, to + at * S::kRows, x + at);
+      // Four rows on: eight_rows_ counts elements, of 2 bytes.
+      simt::copy_async16_if(is_asked && row + 4 < args_.most_rows,
+                            to + at * S::kRows + 4 * kStep * 2, x + eight_rows_ + at);
+    }
   }
 
   // Of all rows that there may be, as how many there are is on its way.
@@ -492,15 +537,15 @@ SIMT_DEV void hand_over(const float (&sums)[kPanels][kTiles][4], Shared& shared)
   }
 }
 
-template <MatrixKind kKind, int kPanels, int kTiles, int kMemory>
-__global__ void __launch_bounds__(kProductThreads,
-                                  (ProductShape<kKind, kPanels, kTiles, kMemory>::kBlocks))
+template <MatrixKind kKind, int kPanels, int kTiles, int kMemory, int kStagedRows>
+__global__ void __launch_bounds__(
+    kProductThreads, (ProductShape<kKind, kPanels, kTiles, kMemory, kStagedRows>::kBlocks))
     product_kernel(const __grid_constant__ ProductArgs args) {
-  using S = ProductShape<kKind, kPanels, kTiles, kMemory>;
+  using S = ProductShape<kKind, kPanels, kTiles, kMemory, kStagedRows>;
   auto& shared = simt::shared<typename S::Shared>();
   simt::release_dependents();
   const PanelShare share(args, kPanels);
-  ProductWarp<kKind, kPanels, kTiles, kMemory> warp(args, share, shared);
+  ProductWarp<kKind, kPanels, kTiles, kMemory, kStagedRows> warp(args, share, shared);
   warp.start();
   for (int panel = share.begin(); panel < share.end(); panel += kPanels) {
     float sums[kPanels][kTiles][4];

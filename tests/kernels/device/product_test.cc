@@ -246,6 +246,23 @@ TEST_P(ProductBits, Activated) {
   compare(p, 65);
 }
 
+// Of segments long enough for activations to come with the codes, of an odd number of steps; and
+// with so many outputs that a block has four panels at a time.
+TEST_P(ProductBits, OfAFewRowsAtATime) {
+  const int many = 4 * kPanel * device_of_tests().info().processors + 24;
+  for (const auto& [n, k] : {std::pair{104, 9 * kSegments * kStep}, {many, kInner}}) {
+    const Weights weights(random_, GetParam(), n, k);
+    stride_ = std::max(n, 512);
+    start_.assign(size_t{kMostRows} * static_cast<size_t>(stride_), 1.0f);
+    Product p = product_of(weights.biased());
+    p.x_stride = k;
+    const Results expected = run(p, 13, 13, 0, false);
+    for (const int few : {8, 5, 2, 1}) {
+      EXPECT_TRUE(same(run(p, 13, few, 0, false).y, expected.y)) << few << " rows of " << n;
+    }
+  }
+}
+
 // Blocks of Ampere have 163 KiB, of its smaller GPUs and of those of Ada and the RTX 50 series 99.
 TEST_P(ProductBits, WhateverMemoryABlockHas) {
   if (!test::is_emulated()) GTEST_SKIP() << "a GPU has the memory that it has";
