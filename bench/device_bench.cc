@@ -2,6 +2,8 @@
 // the share of bytes a second that copies reach. Weights are many copies, so that none comes from a
 // cache.
 //   device_bench [DEVICE [ROWS ...]]   cuda:0, or emulated; with rows, products of so many alone
+//   device_bench DEVICE chain          layers one after the other, as passes of few rows have them
+//   device_bench DEVICE once           each kernel of such a layer once, for a profiler
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -476,33 +478,32 @@ class Chain {
   uint16_t *x_, *q_, *attended_, *gated_;
 };
 
-// Of every variant a layer, with and without place and attention; of the first one more.
-void chains(Bench& bench, const std::vector<std::string>& variants) {
-  for (const auto& [kind, name] : {std::pair{MatrixKind::kQ4, "q4"}, {MatrixKind::kQ8, "q8"}}) {
+// Microseconds of a layer: all of it, its products, without each part, each part alone, and the
+// same of weights that are near.
+void chains(Bench& bench) {
+  for (const auto& [kind, name] : {std::pair{MatrixKind::kQ4, "q4"}, {MatrixKind::kBf16, "bf16"}}) {
     Chain chain(bench, kind, 128);
     for (const int rows : {1, 8, 16}) {
       chain.set_rows(rows);
-      fmt::print("{:4} {:2} rows; variant: layer/products:", name, rows);
-      for (const std::string& few : variants) {
-        setenv("AERIE_FEW", few.c_str(), 1);
-        fmt::print(" {}: {:.1f}/{:.1f}", few, chain.time(Chain::kAll),
-                   chain.time(Chain::kAll & ~(Chain::kPlace | Chain::kAttend)));
-      }
-      setenv("AERIE_FEW", variants[0].c_str(), 1);
-      fmt::print("; {} without q p a o g d:", variants[0]);
-      for (int part = 1; part < 64; part *= 2) {
+      const int products = Chain::kAll & ~(Chain::kPlace | Chain::kAttend);
+      fmt::print(
+          "{:4} {:2} rows: layer {:.1f} us, products {:.1f}; without qkv place attend o gate down:",
+          name, rows, chain.time(Chain::kAll), chain.time(products));
+      for (int part = 1; part < Chain::kAll; part *= 2) {
         fmt::print(" {:.1f}", chain.time(Chain::kAll & ~part));
       }
       fmt::print("; alone:");
-      for (int part = 1; part < 64; part *= 2) fmt::print(" {:.1f}", chain.time(part));
+      for (int part = 1; part < Chain::kAll; part *= 2) fmt::print(" {:.1f}", chain.time(part));
       fmt::print("; near:");
-      for (int part = 1; part < 64; part *= 2) fmt::print(" {:.1f}", chain.time(part, true));
+      for (int part = 1; part < Chain::kAll; part *= 2)
+        fmt::print(" {:.1f}", chain.time(part, true));
       fmt::print("\n");
       std::fflush(stdout);
     }
   }
 }
 
+// Each kernel of a layer once, for a profiler.
 void once(Bench& bench) {
   Chain chain(bench, MatrixKind::kQ4, 128);
   for (const int rows : {1, 8, 16}) {
@@ -528,7 +529,7 @@ int main(int argc, char** argv) {
     if (mode == "once") {
       once(bench);
     } else {
-      chains(bench, std::vector<std::string>(argv + 3, argv + argc));
+      chains(bench);
     }
     return 0;
   }
