@@ -11,6 +11,7 @@
 #include "model/device/device_logits.h"
 #include "model/device/device_planes.h"
 #include "model/device/device_runner.h"
+#include "model/device/device_top.h"
 #include "model/device/device_weights.h"
 #include "model/device/pass_graphs.h"
 
@@ -62,7 +63,7 @@ class DeviceMachine final : public HeadMachine {
              HeadInput input) override;
   void output(const Linear& w, HeadInput x, int place) override;
   HeadRows handed() override {
-    return {out_.as<float>() + top_width(), sizes_.handed, out_stride()};
+    return {out_.as<float>() + top_.width(), sizes_.handed, out_stride()};
   }
 
  private:
@@ -73,9 +74,8 @@ class DeviceMachine final : public HeadMachine {
   int most(HeadWhich which) const {
     return which == HeadWhich::kAll ? shape_.sizes.rows : shape_.sizes.wanted;
   }
-  // Ids, logits and the sum of each row of logits, then what is handed on.
-  int64_t top_width() const { return ranks_ == 0 ? 0 : int64_t{sizes_.outputs} * (2 * ranks_ + 1); }
-  int64_t out_stride() const { return top_width() + sizes_.handed; }
+  // What is found in a row's logits, then what it hands on.
+  int64_t out_stride() const { return top_.width() + sizes_.handed; }
   int64_t wanted_room() const { return rounded_up(target_.max_logits, device::kManyRows); }
 
   Status make(DeviceMemory& memory, int64_t bytes,
@@ -92,7 +92,6 @@ class DeviceMachine final : public HeadMachine {
   void find_top();
   void know(int program, const std::function<void()>& operations);
   HeadOutputs bring_back();
-  void read_top(size_t wanted);
   HeadOutputs failed() const;
 
   HeadTarget target_;
@@ -102,7 +101,6 @@ class DeviceMachine final : public HeadMachine {
   std::optional<PassInput> input_;  // of a head without layers
   DevicePlanes planes_;
   DeviceLogits logits_;
-  int ranks_ = 0;
   Status status_;
   // In the device's memory by where they are here.
   std::map<const float*, const float*> vectors_;
@@ -114,10 +112,9 @@ class DeviceMachine final : public HeadMachine {
   DeviceMemory staged_, stage_;  // features and embeddings of the pass
   DeviceMemory narrow_;          // bfloat16 [rows]: inputs of products
   DeviceMemory all_logits_;      // float [wanted][outputs][vocab]
-  DeviceMemory top_parts_;       // device::Top
   DeviceMemory out_, brought_;   // [wanted][out_stride()]
-  std::vector<int32_t> top_ids_;
-  std::vector<float> top_logits_, log_sums_, handed_;
+  DeviceTop top_;
+  std::vector<float> handed_;
   PassGraphs graphs_;
 
   // The pass under way.
@@ -133,7 +130,6 @@ DeviceMachine::DeviceMachine(const HeadTarget& target, const HeadSizes& sizes)
       device_(target.device->device),
       planes_(device_),
       logits_(device_),
-      ranks_(std::min({target.ranks, sizes.vocab, kernels::kMostTop})),
       graphs_(device_) {}
 
 Status DeviceMachine::make(DeviceMemory& memory, int64_t bytes, DeviceMemory::Of of) const {
@@ -167,15 +163,12 @@ Status DeviceMachine::prepare() {
 Status DeviceMachine::prepare_outputs() {
   const int64_t wanted = wanted_room(), outputs = wanted * sizes_.outputs;
   AERIE_RETURN_IF_ERROR(make(all_logits_, outputs * sizes_.vocab * 4));
+  AERIE_RETURN_IF_ERROR(top_.allocate(device_, wanted, sizes_.outputs, sizes_.vocab,
+                                      std::min(target_.ranks, kernels::kMostTop)));
   AERIE_RETURN_IF_ERROR(make(out_, wanted * out_stride() * 4));
   AERIE_RETURN_IF_ERROR(
       make(brought_, target_.max_logits * out_stride() * 4, DeviceMemory::Of::kHost));
-  const int64_t parts = outputs * device::kBestParts;
-  if (ranks_ > 0) AERIE_RETURN_IF_ERROR(make(top_parts_, (parts * (2 * ranks_ + 1) + outputs) * 4));
   const auto logits = static_cast<size_t>(target_.max_logits * sizes_.outputs);
-  top_ids_.resize(logits * static_cast<size_t>(ranks_));
-  top_logits_.resize(top_ids_.size());
-  log_sums_.resize(logits);
   handed_.resize(static_cast<size_t>(target_.max_logits * sizes_.handed));
   return logits_.allocate(static_cast<int>(logits), sizes_.vocab);
 }
@@ -265,31 +258,13 @@ HeadOutputs DeviceMachine::bring_back() {
   const auto handed = static_cast<size_t>(sizes_.handed);
   for (size_t row = 0; row < wanted; ++row) {
     const float* from = brought_.as<float>() + static_cast<int64_t>(row) * out_stride();
-    std::copy_n(from + top_width(), handed, handed_.data() + row * handed);
+    std::copy_n(from + top_.width(), handed, handed_.data() + row * handed);
   }
   out.hidden = std::span<const float>(handed_).first(wanted * handed);
   logits_.start(all_logits_.as<float>());
   out.source = &logits_;
-  if (ranks_ == 0) return out;
-  read_top(wanted);
-  const size_t rows = wanted * static_cast<size_t>(sizes_.outputs);
-  const size_t ranked = rows * static_cast<size_t>(ranks_);
-  out.top = {ranks_, std::span<const int32_t>(top_ids_).first(ranked),
-             std::span<const float>(top_logits_).first(ranked),
-             std::span<const float>(log_sums_).first(rows)};
+  out.top = top_.read(brought_.as<float>(), out_stride(), wanted);
   return out;
-}
-
-void DeviceMachine::read_top(size_t wanted) {
-  const auto k = static_cast<size_t>(ranks_), outputs = static_cast<size_t>(sizes_.outputs);
-  for (size_t row = 0; row < wanted; ++row) {
-    const float* from = brought_.as<float>() + static_cast<int64_t>(row) * out_stride();
-    for (size_t i = row * outputs; i < (row + 1) * outputs; ++i, from += 2 * k + 1) {
-      std::copy_n(reinterpret_cast<const int32_t*>(from), k, top_ids_.data() + i * k);
-      std::copy_n(from + k, k, top_logits_.data() + i * k);
-      log_sums_[i] = static_cast<float>(double{from[k]} + std::log(double{from[2 * k]}));
-    }
-  }
 }
 
 const float* DeviceMachine::vector(std::span<const float> values) {
@@ -456,24 +431,8 @@ void DeviceMachine::output(const Linear& w, HeadInput x, int place) {
 }
 
 void DeviceMachine::find_top() {
-  if (ranks_ == 0 || shape_.sizes.wanted == 0) return;
-  const int64_t parts = wanted_room() * sizes_.outputs * device::kBestParts;
-  device::Top args;
-  args.rows = count(HeadWhich::kWanted);
-  args.most_rows = shape_.sizes.wanted;
-  args.each = sizes_.outputs;
-  args.logits = all_logits_.as<float>();
-  args.stride = int64_t{sizes_.vocab} * sizes_.outputs;
-  args.apart = sizes_.vocab;
-  args.n = sizes_.vocab;
-  args.k = ranks_;
-  args.part_values = top_parts_.as<float>();
-  args.part_ids = top_parts_.as<int32_t>() + parts * ranks_;
-  args.part_sums = top_parts_.as<float>() + 2 * parts * ranks_;
-  args.arrived = top_parts_.as<unsigned>() + parts * (2 * ranks_ + 1);
-  args.out = out_.as<float>();
-  args.out_stride = out_stride();
-  device_.top(args);
+  top_.find(count(HeadWhich::kWanted), shape_.sizes.wanted, all_logits_.as<float>(),
+            out_.as<float>(), out_stride());
 }
 
 }  // namespace

@@ -25,7 +25,10 @@ Expected<DeviceRunner> DeviceRunner::create(const Blueprint& blueprint, const Mo
   AERIE_ASSIGN_OR_RETURN(PassInput input, PassInput::create(device, sizes.limits, blueprint.ropes));
   AERIE_ASSIGN_OR_RETURN(DeviceBuffers buffers,
                          DeviceBuffers::create(device, sizes, blueprint, options));
-  return DeviceRunner(blueprint, sizes, device, std::move(input), std::move(buffers));
+  DeviceRunner runner(blueprint, sizes, device, std::move(input), std::move(buffers));
+  AERIE_RETURN_IF_ERROR(
+      runner.top_.allocate(device, sizes.wanted, 1, sizes.logit_width, sizes.ranks));
+  return runner;
 }
 
 device::NextInput DeviceRunner::next_input(const float* norm) const {
@@ -241,12 +244,20 @@ void DeviceRunner::head(const DeviceWeights& weights) {
   p.soft_cap = static_cast<float>(blueprint_.logit_soft_cap);
   device_->product(p);
 
+  if (top_.width() > 0) {
+    top_.find(begin.rows, wanted, p.y, buffers_.top.as<float>(), top_.width());
+  } else {
+    find_best(wanted);
+  }
+}
+
+void DeviceRunner::find_best(int wanted) {
   const int room = sizes_.wanted;
   device::Best best;
-  best.rows = begin.rows;
+  best.rows = input_.count(device::kWantedCount);
   best.most_rows = wanted;
-  best.logits = p.y;
-  best.stride = p.y_stride;
+  best.logits = buffers_.logits.as<float>();
+  best.stride = sizes_.logit_width;
   best.n = sizes_.logit_width;
   best.part_values = buffers_.best_parts.as<float>();
   best.part_ids = buffers_.best_parts.as<int32_t>() + room * device::kBestParts;
