@@ -75,7 +75,7 @@ Expected<std::unique_ptr<Model>> EngineDraftHost::load_on_device(const std::stri
   AERIE_RETURN_IF_ERROR(supported_by_device(file).with_context(what));
   const MemoryNeed need = {device_weight_bytes(file), cache_bytes,
                            device_working_bytes(file, options)};
-  AERIE_RETURN_IF_ERROR(check_device_memory(what, need, *device_));
+  AERIE_RETURN_IF_ERROR(aerie::check_device_memory(what, need, *device_));
   AERIE_ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
                          load_device_model(file, options, *device_->device));
   device_->room.taken += need.all();
