@@ -30,11 +30,13 @@ class EngineDraftHost final : public DraftHost {
                              int64_t work_bytes) override;
   Expected<std::unique_ptr<Model>> load(const std::string& what, const ModelFile& file,
                                         const ModelConfig& config, const ModelOptions& options,
-                                        int64_t cache_bytes) override;
+                                        const KvCache::Creation& cache) override;
 
  private:
   Expected<std::unique_ptr<Model>> load_on_device(const std::string& what, const ModelFile& file,
-                                                  const ModelOptions& options, int64_t cache_bytes);
+                                                  const ModelConfig& config,
+                                                  const ModelOptions& options,
+                                                  KvCache::Creation cache);
 
   DraftTarget target_;
   std::vector<ModelSource>& sources_;

@@ -88,6 +88,7 @@ constexpr Method head_method(std::string_view name, std::string_view what,
       .check = check_head,
       .make = make_head_drafter,
       .load_head = load,
+      .has_cache = true,
   };
 }
 

@@ -140,9 +140,11 @@ enum PassCount {
   kPassCounts
 };
 
+inline constexpr int kMostHeadDim = 256;
+
 struct CacheShape {
   int kv_heads = 0;
-  int head_dim = 0;  // a multiple of 16, at most 256
+  int head_dim = 0;  // a multiple of 16, at most kMostHeadDim
 };
 
 struct Place {  // queries, keys and values of products to where attention takes them

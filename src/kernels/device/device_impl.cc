@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <type_traits>
 
-#include "kernels/device/device_attention.h"
+#include "kernels/device/attention/device_attention.h"
 #include "kernels/device/launch_product.h"
 #include "kernels/device/rows.h"
 #include "kernels/device/top.h"
