@@ -111,6 +111,7 @@ class DeviceMachine final : public HeadMachine {
   std::vector<DeviceMemory> memory_;
   DeviceMemory staged_, stage_;  // features and embeddings of the pass
   DeviceMemory narrow_;          // bfloat16 [rows]: inputs of products
+  DeviceMemory ordered_;         // device::Product
   DeviceMemory all_logits_;      // float [wanted][outputs][vocab]
   DeviceMemory out_, brought_;   // [wanted][out_stride()]
   DeviceTop top_;
@@ -157,6 +158,8 @@ Status DeviceMachine::prepare() {
   AERIE_RETURN_IF_ERROR(make(stage_, staged));
   AERIE_RETURN_IF_ERROR(make(narrow_, rows * rounded_up(sizes_.widest, device::kStep) * 2));
   sizes_.blueprint = nullptr;
+  AERIE_RETURN_IF_ERROR(
+      make(ordered_, device::ordered_bytes(static_cast<int>(rows), sizes_.widest)));
   return prepare_outputs();
 }
 
@@ -326,6 +329,7 @@ void DeviceMachine::linear(const Linear& w, HeadInput x, HeadWhich which, HeadRo
   p.x = narrow_.as<uint16_t>();
   p.rows = count(which);
   p.most_rows = most(which);
+  p.ordered = ordered_.as<void>();
   p.output = adds ? device::Output::kResidual : device::Output::kStore;
   p.y = y.data;
   p.y_stride = static_cast<int>(y.stride);

@@ -97,10 +97,21 @@ struct Product {
   uint16_t* out = nullptr;
   int out_stride = 0;
   Glu glu = Glu::kSilu;
-  // Of more than kFewRows rows: panels of a warp, 1 to 3 (tile_product.h); 0: what is fastest. Bits
-  // do not depend on it.
+  // Of more than kFewRows rows: ordered_bytes() of room, 16 bytes aligned; null: without.
+  void* ordered = nullptr;
+  // Of more than kFewRows rows: panels of a warp, 1 to 3 (tile_product.h); 0: what is fastest,
+  // which may be group_product.h. Bits do not depend on it.
   int tile_panels = 0;
 };
+
+// Of Product::ordered: x as groups of warps take it, and sums of it (ordered_rows.h).
+inline constexpr int kOrderedRows = 64;  // of a block of it
+inline constexpr int kOrderedRowBytes = kOrderedRows * kStep * 2;
+inline constexpr int kOrderedSumBytes = kOrderedRows * 2 * 4;
+constexpr int64_t ordered_bytes(int rows, int64_t k) {
+  return int64_t{(rows + kManyRows - 1) / kManyRows} * (kManyRows / kOrderedRows) *
+         ((k + kStep - 1) / kStep) * (kOrderedRowBytes + kOrderedSumBytes);
+}
 
 // A row of a pass, as attention and the cache take it.
 struct PassRow {

@@ -43,6 +43,8 @@ DeviceSizes::DeviceSizes(const Blueprint& blueprint, const ModelOptions& options
       device::partial_floats(shape, config.heads, device::kFewRows, most_chunks(options));
   partials = std::max(of_tile, std::min(of_few, kPartialBytes / 4));
   arrived = device::arrival_counters(shape, rows, most_chunks(options));
+  ordered = std::max(device::ordered_bytes(rows, std::max({hidden, attended, ffn})),
+                     device::ordered_bytes(wanted, hidden));
 }
 
 int64_t DeviceSizes::bytes(const Blueprint& blueprint, const ModelOptions& options) const {
@@ -53,7 +55,7 @@ int64_t DeviceSizes::bytes(const Blueprint& blueprint, const ModelOptions& optio
                       int64_t{4} * options.max_taps * config.hidden;
   const int64_t head = int64_t{2} * hidden + int64_t{4} * (panels + logit_width + config.hidden);
   const int64_t top = DeviceTop::bytes(wanted, 1, ranks) + wanted * (2 * ranks + 1) * 4;
-  return rows * row + wanted * head + (ranks > 0 ? top : 0) + (partials + arrived) * 4 +
+  return rows * row + wanted * head + (ranks > 0 ? top : 0) + (partials + arrived) * 4 + ordered +
          PassInput::bytes(limits, blueprint.ropes);
 }
 
@@ -79,6 +81,7 @@ Expected<DeviceBuffers> DeviceBuffers::create(device::Device& device, const Devi
   if (blueprint.post_norms) AERIE_RETURN_IF_ERROR(make(b.branch, rows, config.hidden, 4));
   AERIE_RETURN_IF_ERROR(make(b.partials, sizes.partials, 1, 4));
   AERIE_RETURN_IF_ERROR(make(b.arrived, sizes.arrived, 1, 4));
+  AERIE_RETURN_IF_ERROR(make(b.ordered, sizes.ordered, 1, 1));
   AERIE_RETURN_IF_ERROR(make(b.head_input, wanted, sizes.hidden, 2));
   AERIE_RETURN_IF_ERROR(make(b.head_squares, wanted, sizes.panels, 4));
   AERIE_RETURN_IF_ERROR(make(b.logits, wanted, sizes.logit_width, 4));

@@ -49,6 +49,7 @@ device::Product DeviceRunner::product(device::PassCount rows, int most_rows, con
   p.most_rows = most_rows;
   p.x = x.as<uint16_t>();
   p.x_stride = x_stride;
+  p.ordered = buffers_.ordered.as<void>();
   return p;
 }
 
@@ -60,6 +61,8 @@ void DeviceRunner::project(const DeviceLayer& layer, const Input& input) {
   p.x = input.x;
   p.x_stride = input.stride;
   p.norm = input.norm;
+  // The room is for inputs as wide as the stream.
+  if (input.x == buffers_.input.as<uint16_t>()) p.ordered = buffers_.ordered.as<void>();
   p.y = buffers_.projected.as<float>();
   p.y_stride = sizes_.projected;
   for (size_t i = 0; i < layer.inputs.size();) {
