@@ -109,11 +109,10 @@ class DeviceMachine final : public HeadMachine {
   bool learns_ = false;  // operations are looked at for their weights alone
 
   std::vector<DeviceMemory> memory_;
-  DeviceMemory staged_, stage_;  // features and embeddings of the pass
-  DeviceMemory narrow_;          // bfloat16 [rows]: inputs of products
-  DeviceMemory ordered_;         // device::Product
-  DeviceMemory all_logits_;      // float [wanted][outputs][vocab]
-  DeviceMemory out_, brought_;   // [wanted][out_stride()]
+  DeviceMemory narrow_;         // bfloat16 [rows]: inputs of products
+  DeviceMemory ordered_;        // device::Product
+  DeviceMemory all_logits_;     // float [wanted][outputs][vocab]
+  DeviceMemory out_, brought_;  // [wanted][out_stride()]
   DeviceTop top_;
   std::vector<float> handed_;
   PassGraphs graphs_;
@@ -122,7 +121,6 @@ class DeviceMachine final : public HeadMachine {
   PassSizes sizes_of_pass_;
   PassShape shape_;
   KvCache* cache_ = nullptr;
-  int64_t stage_stride_ = 0;
 };
 
 DeviceMachine::DeviceMachine(const HeadTarget& target, const HeadSizes& sizes)
@@ -140,22 +138,21 @@ Status DeviceMachine::make(DeviceMemory& memory, int64_t bytes, DeviceMemory::Of
 }
 
 Status DeviceMachine::prepare() {
-  constexpr auto kHost = DeviceMemory::Of::kHost;
+  const auto extra = static_cast<int>(sizes_.features + sizes_.embedded);
   if (sizes_.blueprint != nullptr) {
     AERIE_RETURN_IF_ERROR(check_device_code(*sizes_.blueprint));
     ModelOptions options = target_.model_options();
     options.max_taps = 0;
     options.logit_tokens = {0};  // logits are made here
-    AERIE_ASSIGN_OR_RETURN(runner_, DeviceRunner::create(*sizes_.blueprint, options, device_));
+    AERIE_ASSIGN_OR_RETURN(runner_,
+                           DeviceRunner::create(*sizes_.blueprint, options, device_, false, extra));
   } else {
-    const PassLimits limits = {target_.max_rows, target_.max_logits, target_.max_positions, 0, 1};
+    PassLimits limits = {target_.max_rows, target_.max_logits, target_.max_positions, 0, 1};
+    limits.extra = extra;
     AERIE_ASSIGN_OR_RETURN(input_, PassInput::create(device_, limits, {}));
   }
   const int64_t rows =
       rounded_up(std::max(target_.max_rows, target_.max_logits), device::kManyRows);
-  const int64_t staged = target_.max_rows * (sizes_.features + sizes_.embedded) * 4;
-  AERIE_RETURN_IF_ERROR(make(staged_, staged, kHost));
-  AERIE_RETURN_IF_ERROR(make(stage_, staged));
   AERIE_RETURN_IF_ERROR(make(narrow_, rows * rounded_up(sizes_.widest, device::kStep) * 2));
   sizes_.blueprint = nullptr;
   AERIE_RETURN_IF_ERROR(
@@ -186,7 +183,9 @@ Expected<HeadRows> DeviceMachine::allocate(HeadWhich which, int64_t width) {
 HeadMachine::Inputs DeviceMachine::begin(const HeadPass& pass, KvCache& cache, int program,
                                          int64_t features, const Embed& embed) {
   cache_ = &cache;
-  const Expected<PassSizes> built = input().build(pass.batch);
+  PassInput& in = input();
+  const auto extra = static_cast<int>(features + sizes_.embedded);
+  const Expected<PassSizes> built = in.build(pass.batch, extra);
   if (!built.ok()) {
     if (status_.ok()) status_ = built.status();
     return {};
@@ -195,14 +194,12 @@ HeadMachine::Inputs DeviceMachine::begin(const HeadPass& pass, KvCache& cache, i
   shape_ = {};
   shape_.sizes = sizes_of_pass_;
   shape_.first_layer = program;
-  const int64_t stride = features + sizes_.embedded;
-  stage_stride_ = stride;
-  auto* row = staged_.as<float>();
-  for (size_t r = 0; r < pass.batch.rows.size(); ++r, row += stride) {
+  for (size_t r = 0; r < pass.batch.rows.size(); ++r) {
+    float* row = in.extra(static_cast<int>(r));
     std::copy_n(pass.features[r], features, row);
     if (sizes_.embedded > 0) embed(pass.batch.rows[r], row + features);
   }
-  const HeadRows all = {stage_.as<float>(), stride, stride};
+  const HeadRows all = {in.extra(), extra, in.stride()};
   return {all.columns(0, features), all.columns(features, sizes_.embedded)};
 }
 
@@ -226,8 +223,6 @@ HeadOutputs DeviceMachine::run(const std::function<void()>& operations) {
     id = planes_.of(*cache_).id;
   }
   input().send();
-  device_.copy_in(stage_.as<void>(), staged_.as<void>(),
-                  static_cast<size_t>(sizes_of_pass_.rows * stage_stride_) * sizeof(float));
   const auto launch = [&] {
     if (runner_) runner_->start(shape_);
     operations();
@@ -410,7 +405,7 @@ void DeviceMachine::target_norm(HeadRows x, HeadWhich which, HeadRows out) {
 
 HeadRows DeviceMachine::stream() {
   const PassInput& in = runner_->input();
-  return {in.stream(), in.limits().hidden, in.stride()};
+  return {in.stream(), in.limits().hidden, in.stream_stride()};
 }
 
 void DeviceMachine::layer(const TransformerLayer& layer, const LayerPlan& plan, int plane) {

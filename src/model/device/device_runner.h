@@ -17,8 +17,10 @@ namespace aerie {
 
 class DeviceRunner {
  public:
+  // `sends_stream`, `extra`: of PassLimits.
   static Expected<DeviceRunner> create(const Blueprint& blueprint, const ModelOptions& options,
-                                       device::Device& device);
+                                       device::Device& device, bool sends_stream = true,
+                                       int extra = 0);
 
   PassInput& input() { return input_; }
   const DeviceBuffers& buffers() const { return buffers_; }

@@ -197,6 +197,7 @@ std::vector<simt::Counts> run_levels(DraftNetwork& network, const Floats& taps, 
     after.launches -= before.launches;
     after.graph_launches -= before.graph_launches;
     after.waits -= before.waits;
+    after.copies -= before.copies;
     counts.push_back(after);
     const LevelTree::Child child = {7, 0.5};
     tree.expand(node, {&child, 1});
@@ -220,6 +221,7 @@ TEST_P(DeviceHeads, DraftALevelInOneGraphAndOneWait) {
   for (const simt::Counts& level : run_levels(*network, taps, there.vocab(), levels)) {
     EXPECT_EQ(level.graph_launches, 1);
     EXPECT_EQ(level.waits, 1);
+    EXPECT_EQ(level.copies, 2);  // there and back
     EXPECT_LE(level.launches, GetParam() == "eagle3" ? 15 : 32);
   }
 }
