@@ -76,7 +76,8 @@ class DeviceMachine final : public HeadMachine {
   }
   // What is found in a row's logits, then what it hands on.
   int64_t out_stride() const { return top_.width() + sizes_.handed; }
-  int64_t wanted_room() const { return rounded_up(target_.max_logits, device::kManyRows); }
+  // Rows that want logits; those with several outputs are roots, fewer by that.
+  int64_t wanted_room() const { return std::max(1, target_.max_logits / sizes_.outputs); }
 
   Status make(DeviceMemory& memory, int64_t bytes,
               DeviceMemory::Of of = DeviceMemory::Of::kDevice) const;
@@ -161,21 +162,18 @@ Status DeviceMachine::prepare() {
 }
 
 Status DeviceMachine::prepare_outputs() {
-  const int64_t wanted = wanted_room(), outputs = wanted * sizes_.outputs;
-  AERIE_RETURN_IF_ERROR(make(all_logits_, outputs * sizes_.vocab * 4));
+  const int64_t wanted = wanted_room(), logits = wanted * sizes_.outputs;
+  AERIE_RETURN_IF_ERROR(make(all_logits_, logits * sizes_.vocab * 4));
   AERIE_RETURN_IF_ERROR(top_.allocate(device_, wanted, sizes_.outputs, sizes_.vocab,
                                       std::min(target_.ranks, kernels::kMostTop)));
   AERIE_RETURN_IF_ERROR(make(out_, wanted * out_stride() * 4));
-  AERIE_RETURN_IF_ERROR(
-      make(brought_, target_.max_logits * out_stride() * 4, DeviceMemory::Of::kHost));
-  const auto logits = static_cast<size_t>(target_.max_logits * sizes_.outputs);
-  handed_.resize(static_cast<size_t>(target_.max_logits * sizes_.handed));
+  AERIE_RETURN_IF_ERROR(make(brought_, wanted * out_stride() * 4, DeviceMemory::Of::kHost));
+  handed_.resize(static_cast<size_t>(wanted * sizes_.handed));
   return logits_.allocate(static_cast<int>(logits), sizes_.vocab);
 }
 
 Expected<HeadRows> DeviceMachine::allocate(HeadWhich which, int64_t width) {
-  const int64_t rows =
-      which == HeadWhich::kAll ? rounded_up(target_.max_rows, device::kManyRows) : wanted_room();
+  const int64_t rows = which == HeadWhich::kAll ? target_.max_rows : wanted_room();
   AERIE_RETURN_IF_ERROR(make(memory_.emplace_back(), rows * width * 4));
   return HeadRows{memory_.back().as<float>(), width, width};
 }
@@ -191,6 +189,10 @@ HeadMachine::Inputs DeviceMachine::begin(const HeadPass& pass, KvCache& cache, i
     return {};
   }
   sizes_of_pass_ = built.value();
+  if (sizes_of_pass_.wanted > wanted_room() && status_.ok()) {
+    status_ = internal_error("a head's pass wants {} rows' logits, and has room for {}",
+                             sizes_of_pass_.wanted, wanted_room());
+  }
   shape_ = {};
   shape_.sizes = sizes_of_pass_;
   shape_.first_layer = program;

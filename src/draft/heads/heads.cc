@@ -143,8 +143,7 @@ Expected<std::unique_ptr<DraftNetwork>> make_on_device(const Making& making, Hea
   HeadTarget for_head = head_target(host.target(), making.options.drafter);
   put_on_device(host.target().model->device_parts(), for_head);
   const int64_t weights = device_head_bytes(file);
-  const int64_t work = (for_head.max_logits + device::kManyRows - 1) / device::kManyRows *
-                       int64_t{device::kManyRows} * for_head.config->vocab * 4;
+  const int64_t work = int64_t{for_head.max_logits} * for_head.config->vocab * 4;
   AERIE_RETURN_IF_ERROR(host.check_device_memory(making.path, weights, 0, work));
   int64_t taken = weights + work;
   auto network = make_network(making, file, for_head, [&](int64_t cache) {
