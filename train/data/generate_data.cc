@@ -3,13 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
+#include <functional>
+#include <mutex>
 #include <optional>
+#include <thread>
 #include <unordered_set>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/progress.h"
+#include "base/system/topology.h"
 #include "format/text.h"
 #include "train/data/features/feature_writer.h"
 #include "train/data/features/features.h"
@@ -29,6 +34,9 @@ Status check(const GenerateOptions& options) {
   }
   if (!(options.held_out >= 0.0 && options.held_out < 1.0)) {
     return refuse(fmt::format("--held-out {}: give 0 to below 1", options.held_out));
+  }
+  if (options.engines < 1 || options.engines > 64) {
+    return refuse(fmt::format("--engines {}: give 1 to 64", options.engines));
   }
   if (options.settings.max_tokens < 1) {
     return refuse(fmt::format("--max-tokens {}: give at least 1", options.settings.max_tokens));
@@ -88,7 +96,6 @@ Expected<DataInfo> make_info(const GenerateOptions& options, const RunningTarget
 
 // What answering stores beside the samples.
 struct Features {
-  std::optional<TapRecorder> recorder;
   std::optional<FeatureWriter> writer;
 
   Status open(const GenerateOptions& options, const RunningTarget& target,
@@ -96,7 +103,6 @@ struct Features {
     if (options.features.empty()) return {};
     const ModelConfig& config = target.config();
     for (const int32_t layer : options.features) AERIE_RETURN_IF_ERROR(check_tap(layer, config));
-    recorder.emplace(options.features);
     AERIE_ASSIGN_OR_RETURN(FeatureWriter opened,
                            FeatureWriter::open(options.out, options.shard,
                                                {fingerprint, options.features, config.hidden}));
@@ -120,25 +126,11 @@ Expected<std::unordered_set<std::string>> ids_in(const std::string& folder, int 
   return ids;
 }
 
-}  // namespace
-
-Expected<GenerateResult> generate_data(const GenerateOptions& options) {
-  AERIE_RETURN_IF_ERROR(check(options));
-  AERIE_ASSIGN_OR_RETURN(const std::vector<Prompt> prompts, read_prompts(options));
-  RunningTargetOptions target_options = options.target;
-  target_options.max_taps = static_cast<int>(options.features.size());
-  AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<RunningTarget> target,
-                         RunningTarget::open(target_options));
-  AERIE_ASSIGN_OR_RETURN(const ConversationFormat format,
-                         ConversationFormat::make(target->source(), options.use_template));
-  AERIE_ASSIGN_OR_RETURN(const DataInfo info, make_info(options, *target, format));
-  AERIE_RETURN_IF_ERROR(claim_folder(options.out, info));
-  AERIE_ASSIGN_OR_RETURN(AnswerFile file, AnswerFile::open(options.out, options.shard));
-  AERIE_ASSIGN_OR_RETURN(const auto there, ids_in(options.out, info.vocab));
-  Features features;
-  AERIE_RETURN_IF_ERROR(features.open(options, *target, info.fingerprint));
-
-  GenerateResult result;
+// What the folder lacks of the shard.
+std::vector<AnswerTask> missing_tasks(const GenerateOptions& options,
+                                      const std::vector<Prompt>& prompts,
+                                      const std::unordered_set<std::string>& there,
+                                      GenerateResult& result) {
   std::vector<AnswerTask> tasks;
   for (int index = 0; index < options.samples; ++index) {
     for (const Prompt& prompt : prompts) {
@@ -150,21 +142,141 @@ Expected<GenerateResult> generate_data(const GenerateOptions& options) {
       }
     }
   }
+  return tasks;
+}
+
+// Engines beside one another: on a device one alone leaves much of it idle, and of the processor a
+// core.
+class Engines {
+ public:
+  Engines(const GenerateOptions& options, std::unique_ptr<RunningTarget> first,
+          const ConversationFormat& format)
+      : options_(options), format_(format) {
+    targets_.push_back(std::move(first));
+  }
+
+  // The first one is there.
+  Status open(const RunningTargetOptions& target) {
+    while (static_cast<int>(targets_.size()) < options_.engines) {
+      AERIE_ASSIGN_OR_RETURN(targets_.emplace_back(), RunningTarget::open(target));
+    }
+    return {};
+  }
+
+  // Each takes its turn of the tasks. `done` and `progress` hear of all of them, one at a time.
+  Expected<AnswerCounts> answer(const std::vector<AnswerTask>& tasks,
+                                const std::function<Status(Sample, std::vector<uint16_t>)>& done,
+                                const std::function<void(const AnswerCounts&)>& progress);
+
+ private:
+  struct Share {
+    std::vector<AnswerTask> tasks;
+    std::optional<TapRecorder> recorder;
+    AnswerCounts counts;
+    Status status;
+  };
+
+  const GenerateOptions& options_;
+  const ConversationFormat& format_;
+  std::vector<std::unique_ptr<RunningTarget>> targets_;
+};
+
+AnswerCounts sum_of(const AnswerCounts& a, const AnswerCounts& b) {
+  return {a.samples + b.samples,   a.prompt_tokens + b.prompt_tokens,   a.tokens + b.tokens,
+          a.too_long + b.too_long, a.turns_left_out + b.turns_left_out, a.reading + b.reading};
+}
+
+Expected<AnswerCounts> Engines::answer(
+    const std::vector<AnswerTask>& tasks,
+    const std::function<Status(Sample, std::vector<uint16_t>)>& done,
+    const std::function<void(const AnswerCounts&)>& progress) {
+  std::vector<Share> shares(targets_.size());
+  for (size_t i = 0; i < tasks.size(); ++i) shares[i % shares.size()].tasks.push_back(tasks[i]);
+  std::mutex mutex;
+  std::atomic<bool> stop = false;  // of all, if one fails or somebody wants it
+  const auto calls_of = [&](Share& share) {
+    AnswerCalls calls;
+    calls.done = [&](Sample sample, std::vector<uint16_t> taps) {
+      const std::lock_guard lock(mutex);
+      return done(std::move(sample), std::move(taps));
+    };
+    if (!options_.features.empty()) calls.recorder = &share.recorder.emplace(options_.features);
+    calls.progress = [&](const AnswerCounts& counts) {
+      const std::lock_guard lock(mutex);
+      share.counts = counts;
+      if (options_.cancel != nullptr && options_.cancel->load()) stop = true;
+      AnswerCounts all;
+      for (const Share& one : shares) all = sum_of(all, one.counts);
+      progress(all);
+    };
+    calls.cancel = &stop;
+    return calls;
+  };
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < shares.size(); ++i) {
+    threads.emplace_back([&, i] {
+      const AnswerCalls calls = calls_of(shares[i]);
+      auto counts = train::answer(*targets_[i], format_, options_.settings, shares[i].tasks, calls);
+      const std::lock_guard lock(mutex);
+      if (counts.ok()) {
+        shares[i].counts = *counts;
+      } else {
+        shares[i].status = counts.status();
+        stop = true;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  AnswerCounts all;
+  for (const Share& share : shares) {
+    AERIE_RETURN_IF_ERROR(share.status);
+    all = sum_of(all, share.counts);
+  }
+  return all;
+}
+
+// What one of several engines has of the threads.
+int threads_of_each(const GenerateOptions& options) {
+  if (options.engines == 1) return options.target.threads;
+  const int all = options.target.threads > 0 ? options.target.threads : default_threads();
+  return std::max(1, all / options.engines);
+}
+
+}  // namespace
+
+Expected<GenerateResult> generate_data(const GenerateOptions& options) {
+  AERIE_RETURN_IF_ERROR(check(options));
+  AERIE_ASSIGN_OR_RETURN(const std::vector<Prompt> prompts, read_prompts(options));
+  RunningTargetOptions target_options = options.target;
+  target_options.max_taps = static_cast<int>(options.features.size());
+  target_options.threads = threads_of_each(options);
+  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<RunningTarget> target,
+                         RunningTarget::open(target_options));
+  AERIE_ASSIGN_OR_RETURN(const ConversationFormat format,
+                         ConversationFormat::make(target->source(), options.use_template));
+  AERIE_ASSIGN_OR_RETURN(const DataInfo info, make_info(options, *target, format));
+  AERIE_RETURN_IF_ERROR(claim_folder(options.out, info));
+  AERIE_ASSIGN_OR_RETURN(AnswerFile file, AnswerFile::open(options.out, options.shard));
+  AERIE_ASSIGN_OR_RETURN(const auto there, ids_in(options.out, info.vocab));
+  Features features;
+  AERIE_RETURN_IF_ERROR(features.open(options, *target, info.fingerprint));
+
+  GenerateResult result;
+  const std::vector<AnswerTask> tasks = missing_tasks(options, prompts, there, result);
   if (tasks.empty()) return result;
+  Engines engines(options, std::move(target), format);
+  AERIE_RETURN_IF_ERROR(engines.open(target_options));
   const auto start = steady_now();
   Progress progress("samples", result.there + static_cast<int64_t>(tasks.size()));
   progress.skip(result.there);
-  AnswerCalls calls;
-  calls.done = [&](const Sample& sample, std::vector<uint16_t> taps) {
+  const auto done = [&](const Sample& sample, std::vector<uint16_t> taps) -> Status {
     AERIE_RETURN_IF_ERROR(file.append(sample));
     return features.add(sample, std::move(taps));
   };
-  if (features.recorder) calls.recorder = &*features.recorder;
-  calls.progress = [&](const AnswerCounts& counts) {
-    progress.set(int64_t{result.there} + counts.samples + counts.too_long);
-  };
-  calls.cancel = options.cancel;
-  AERIE_ASSIGN_OR_RETURN(result.counts, answer(*target, format, options.settings, tasks, calls));
+  AERIE_ASSIGN_OR_RETURN(result.counts,
+                         engines.answer(tasks, done, [&](const AnswerCounts& counts) {
+                           progress.set(int64_t{result.there} + counts.samples + counts.too_long);
+                         }));
   AERIE_RETURN_IF_ERROR(features.finish());
   result.seconds = seconds_since(start);
   result.missing = static_cast<int>(tasks.size()) - result.counts.samples - result.counts.too_long;
