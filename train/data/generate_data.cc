@@ -155,11 +155,20 @@ class Engines {
     targets_.push_back(std::move(first));
   }
 
-  // The first one is there.
+  // All but the first, which is there, at once.
   Status open(const RunningTargetOptions& target) {
-    while (static_cast<int>(targets_.size()) < options_.engines) {
-      AERIE_ASSIGN_OR_RETURN(targets_.emplace_back(), RunningTarget::open(target));
+    targets_.resize(static_cast<size_t>(options_.engines));
+    std::vector<Status> statuses(targets_.size());
+    std::vector<std::thread> threads;
+    for (size_t i = 1; i < targets_.size(); ++i) {
+      threads.emplace_back([&, i] {
+        auto opened = RunningTarget::open(target);
+        statuses[i] = opened.status();
+        if (opened.ok()) targets_[i] = *std::move(opened);
+      });
     }
+    for (std::thread& thread : threads) thread.join();
+    for (Status& status : statuses) AERIE_RETURN_IF_ERROR(std::move(status));
     return {};
   }
 
