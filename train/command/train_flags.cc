@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "train/nn/cuda_library.h"
+#include "train/nn/torch_cuda.h"
 
 namespace aerie::train {
 namespace {

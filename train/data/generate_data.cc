@@ -3,12 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <filesystem>
-#include <functional>
-#include <mutex>
 #include <optional>
-#include <thread>
 #include <unordered_set>
 #include <utility>
 
@@ -16,6 +12,7 @@
 #include "base/progress.h"
 #include "base/system/topology.h"
 #include "format/text.h"
+#include "train/data/engines.h"
 #include "train/data/features/feature_writer.h"
 #include "train/data/features/features.h"
 #include "train/data/info.h"
@@ -145,105 +142,6 @@ std::vector<AnswerTask> missing_tasks(const GenerateOptions& options,
   return tasks;
 }
 
-// Engines beside one another: on a device one alone leaves much of it idle, and of the processor a
-// core.
-class Engines {
- public:
-  Engines(const GenerateOptions& options, std::unique_ptr<RunningTarget> first,
-          const ConversationFormat& format)
-      : options_(options), format_(format) {
-    targets_.push_back(std::move(first));
-  }
-
-  // All but the first, which is there, at once.
-  Status open(const RunningTargetOptions& target) {
-    targets_.resize(static_cast<size_t>(options_.engines));
-    std::vector<Status> statuses(targets_.size());
-    std::vector<std::thread> threads;
-    for (size_t i = 1; i < targets_.size(); ++i) {
-      threads.emplace_back([&, i] {
-        auto opened = RunningTarget::open(target);
-        statuses[i] = opened.status();
-        if (opened.ok()) targets_[i] = *std::move(opened);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    for (Status& status : statuses) AERIE_RETURN_IF_ERROR(std::move(status));
-    return {};
-  }
-
-  // Each takes its turn of the tasks. `done` and `progress` hear of all of them, one at a time.
-  Expected<AnswerCounts> answer(const std::vector<AnswerTask>& tasks,
-                                const std::function<Status(Sample, std::vector<uint16_t>)>& done,
-                                const std::function<void(const AnswerCounts&)>& progress);
-
- private:
-  struct Share {
-    std::vector<AnswerTask> tasks;
-    std::optional<TapRecorder> recorder;
-    AnswerCounts counts;
-    Status status;
-  };
-
-  const GenerateOptions& options_;
-  const ConversationFormat& format_;
-  std::vector<std::unique_ptr<RunningTarget>> targets_;
-};
-
-AnswerCounts sum_of(const AnswerCounts& a, const AnswerCounts& b) {
-  return {a.samples + b.samples,   a.prompt_tokens + b.prompt_tokens,   a.tokens + b.tokens,
-          a.too_long + b.too_long, a.turns_left_out + b.turns_left_out, a.reading + b.reading};
-}
-
-Expected<AnswerCounts> Engines::answer(
-    const std::vector<AnswerTask>& tasks,
-    const std::function<Status(Sample, std::vector<uint16_t>)>& done,
-    const std::function<void(const AnswerCounts&)>& progress) {
-  std::vector<Share> shares(targets_.size());
-  for (size_t i = 0; i < tasks.size(); ++i) shares[i % shares.size()].tasks.push_back(tasks[i]);
-  std::mutex mutex;
-  std::atomic<bool> stop = false;  // of all, if one fails or somebody wants it
-  const auto calls_of = [&](Share& share) {
-    AnswerCalls calls;
-    calls.done = [&](Sample sample, std::vector<uint16_t> taps) {
-      const std::lock_guard lock(mutex);
-      return done(std::move(sample), std::move(taps));
-    };
-    if (!options_.features.empty()) calls.recorder = &share.recorder.emplace(options_.features);
-    calls.progress = [&](const AnswerCounts& counts) {
-      const std::lock_guard lock(mutex);
-      share.counts = counts;
-      if (options_.cancel != nullptr && options_.cancel->load()) stop = true;
-      AnswerCounts all;
-      for (const Share& one : shares) all = sum_of(all, one.counts);
-      progress(all);
-    };
-    calls.cancel = &stop;
-    return calls;
-  };
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < shares.size(); ++i) {
-    threads.emplace_back([&, i] {
-      const AnswerCalls calls = calls_of(shares[i]);
-      auto counts = train::answer(*targets_[i], format_, options_.settings, shares[i].tasks, calls);
-      const std::lock_guard lock(mutex);
-      if (counts.ok()) {
-        shares[i].counts = *counts;
-      } else {
-        shares[i].status = counts.status();
-        stop = true;
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  AnswerCounts all;
-  for (const Share& share : shares) {
-    AERIE_RETURN_IF_ERROR(share.status);
-    all = sum_of(all, share.counts);
-  }
-  return all;
-}
-
 // What one of several engines has of the threads.
 int threads_of_each(const GenerateOptions& options) {
   if (options.engines == 1) return options.target.threads;
@@ -273,19 +171,22 @@ Expected<GenerateResult> generate_data(const GenerateOptions& options) {
   GenerateResult result;
   const std::vector<AnswerTask> tasks = missing_tasks(options, prompts, there, result);
   if (tasks.empty()) return result;
-  Engines engines(options, std::move(target), format);
-  AERIE_RETURN_IF_ERROR(engines.open(target_options));
+  AERIE_ASSIGN_OR_RETURN(Engines engines,
+                         Engines::open(std::move(target), target_options, options.engines));
   const auto start = steady_now();
   Progress progress("samples", result.there + static_cast<int64_t>(tasks.size()));
   progress.skip(result.there);
-  const auto done = [&](const Sample& sample, std::vector<uint16_t> taps) -> Status {
+  Engines::Calls calls;
+  calls.done = [&](const Sample& sample, std::vector<uint16_t> taps) {
     AERIE_RETURN_IF_ERROR(file.append(sample));
     return features.add(sample, std::move(taps));
   };
-  AERIE_ASSIGN_OR_RETURN(result.counts,
-                         engines.answer(tasks, done, [&](const AnswerCounts& counts) {
-                           progress.set(int64_t{result.there} + counts.samples + counts.too_long);
-                         }));
+  calls.progress = [&](const AnswerCounts& counts) {
+    progress.set(int64_t{result.there} + counts.samples + counts.too_long);
+  };
+  calls.cancel = options.cancel;
+  calls.tap_layers = options.features;
+  AERIE_ASSIGN_OR_RETURN(result.counts, engines.answer(format, options.settings, tasks, calls));
   AERIE_RETURN_IF_ERROR(features.finish());
   result.seconds = seconds_since(start);
   result.missing = static_cast<int>(tasks.size()) - result.counts.samples - result.counts.too_long;

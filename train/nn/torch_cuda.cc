@@ -1,4 +1,4 @@
-#include "train/nn/cuda_library.h"
+#include "train/nn/torch_cuda.h"
 
 #include <ATen/Context.h>
 #include <dlfcn.h>
