@@ -1,14 +1,17 @@
 // What a device's operations take, each by itself, over the shapes of an 8B model: microseconds and
 // the share of bytes a second that copies reach. Weights are many copies, so that none comes from a
 // cache.
-//   device_bench [DEVICE]        cuda:0, or emulated
+//   device_bench [DEVICE [ROWS ...]]   cuda:0, or emulated; with rows, products of so many alone
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/device/open_device.h"
@@ -18,11 +21,11 @@ namespace {
 
 using namespace aerie::device;  // NOLINT(google-build-using-namespace): all of this is about it
 
-constexpr int kRows = 512;
+constexpr int kMostRows = 2048;
 
 class Bench {
  public:
-  explicit Bench(Device& device) : device_(device) {
+  Bench(Device& device, std::vector<int> rows) : device_(device), rows_(std::move(rows)) {
     std::mt19937 random(1);
     noise_.resize(size_t{16} << 20);
     for (uint32_t& word : noise_) word = static_cast<uint32_t>(random()) & 0x3fff3fffu;
@@ -86,11 +89,12 @@ class Bench {
         : device_(bench.device_),
           n_(n),
           k_(k),
-          x_(bench.memory(size_t{2} * kRows * static_cast<size_t>(k), true)),
-          y_(bench.memory(size_t{4} * kRows * static_cast<size_t>(n))),
-          out_(bench.memory(size_t{2} * kRows * static_cast<size_t>(n))),
-          squares_(bench.memory(size_t{4} * kRows * 4096)),
+          x_(bench.memory(size_t{2} * kMostRows * static_cast<size_t>(k), true)),
+          y_(bench.memory(size_t{4} * kMostRows * static_cast<size_t>(n))),
+          out_(bench.memory(size_t{2} * kMostRows * static_cast<size_t>(n))),
+          squares_(bench.memory(size_t{4} * kMostRows * 4096)),
           norm_(bench.memory(size_t{4} * static_cast<size_t>(n), true)),
+          ordered_(bench.memory(static_cast<size_t>(ordered_bytes(kMostRows, k)))),
           count_(bench.memory(64)) {}
 
     Product product(int rows, Output output) {
@@ -102,6 +106,9 @@ class Bench {
       p.most_rows = rows;
       p.x = static_cast<uint16_t*>(x_);
       p.x_stride = k_;
+      p.ordered = ordered_;
+      if (std::getenv("AERIE_TILE") != nullptr)
+        p.tile_panels = std::atoi(std::getenv("AERIE_TILE"));
       p.output = output;
       p.y = static_cast<float*>(y_);
       p.y_stride = n_;
@@ -116,13 +123,13 @@ class Bench {
       return p;
     }
     void release() {
-      for (void* one : {x_, y_, out_, squares_, norm_, count_}) device_.release(one);
+      for (void* one : {x_, y_, out_, squares_, norm_, ordered_, count_}) device_.release(one);
     }
 
    private:
     Device& device_;
     int n_, k_;
-    void *x_, *y_, *out_, *squares_, *norm_, *count_;
+    void *x_, *y_, *out_, *squares_, *norm_, *ordered_, *count_;
   };
 
   // The matrix whose codes, scales and supers lie there; of kGated its halves.
@@ -153,7 +160,7 @@ class Bench {
     }
     Operands operands(*this, n, k);
     fmt::print("{:8} {:6} x {:6} {:8.1f} MB:", name, n, k, static_cast<double>(bytes) * 1e-6);
-    for (const int rows : {1, 8, 16, 32, 64, 512}) {
+    for (const int rows : rows_) {
       Product p = operands.product(rows, output);
       const double seconds = time(
           [&](int i) {
@@ -164,7 +171,7 @@ class Bench {
           32);
       fmt::print("  {:4} {:7.1f} us {:5.2f} TB/s", rows, seconds * 1e6,
                  static_cast<double>(bytes) / seconds * 1e-12);
-      if (rows == 512) {
+      if (rows > kFewRows) {
         fmt::print(" {:5.0f} TFLOP/s", 2.0 * rows * n * k / seconds * 1e-12);
       }
     }
@@ -237,6 +244,7 @@ class Bench {
 
  private:
   Device& device_;
+  std::vector<int> rows_;
   std::vector<uint32_t> noise_;
 };
 
@@ -251,21 +259,27 @@ int main(int argc, char** argv) {
   const Info info = device.value()->info();
   fmt::print("{}, {} processors, {:.1f} GiB\n", info.name, info.processors,
              static_cast<double>(info.memory) / (1 << 30));
-  Bench bench(*device.value());
+  std::vector<int> rows;
+  for (int i = 2; i < argc; ++i) rows.push_back(std::clamp(std::atoi(argv[i]), 1, kMostRows));
+  const bool all = rows.empty();
+  if (all) rows = {1, 8, 16, 32, 64, 512, 2048};
+  Bench bench(*device.value(), rows);
   fmt::print("memory set at {:.2f} TB/s\n", bench.copy_rate() * 1e-12);
   for (const auto& [kind, name] : {std::pair{MatrixKind::kQ4, "q4"},
                                    {MatrixKind::kBf16, "bf16"},
                                    {MatrixKind::kQ4K, "q4_k"},
                                    {MatrixKind::kQ8, "q8"}}) {
+    if (const char* only = std::getenv("AERIE_KINDS"); only && !std::strstr(only, name)) continue;
     bench.products(kind, name, 6144, 4096, Output::kStore);
     bench.products(kind, name, 4096, 4096, Output::kResidual);
     bench.products(kind, name, 28672, 4096, Output::kGated);
     bench.products(kind, name, 4096, 14336, Output::kResidual);
     if (kind == MatrixKind::kQ4) bench.products(kind, name, 128256, 4096, Output::kStore);
   }
-  for (const int rows : {1, 8, 16, 64, 512}) {
+  if (!all) return 0;
+  for (const int count : {1, 8, 16, 64, 512}) {
     for (const int context : {128, 2048, 16384}) {
-      if (rows < 512 || context < 16384) bench.attention(rows, context);
+      if (count < 512 || context < 16384) bench.attention(count, context);
     }
   }
   return 0;

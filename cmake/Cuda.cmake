@@ -55,7 +55,9 @@ endmacro()
 function(aerie_cuda_objects output)
   set(code "")
   foreach(architecture IN LISTS AERIE_CUDA_ARCHITECTURES)
-    list(APPEND code -gencode "arch=compute_${architecture},code=sm_${architecture}")
+    # Hopper's groups of warps (simt::kHasGroups) are not in sm_90, which no other GPU runs either.
+    string(REGEX REPLACE "^90$" "90a" own "${architecture}")
+    list(APPEND code -gencode "arch=compute_${own},code=sm_${own}")
   endforeach()
   # Of the last one also what a newer GPU's driver compiles.
   list(GET AERIE_CUDA_ARCHITECTURES -1 last)

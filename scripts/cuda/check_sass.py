@@ -33,6 +33,8 @@ KINDS = ("kBf16", "kBf16x2", "kQ4", "kQ4K", "kQ8", "kQ6K")
 
 def products_of_1024(kind, panels, tiles):
     """Tensor-core products, each of 16 x 16 weights and 8 rows, that 1,024 weights take in the loop over k."""
+    if tiles is None:  # of a group: a warp's 16 x 16 weights, and 64 rows or, of kinds without scales, 128
+        return {"kBf16": 4, "kBf16x2": 8}.get(kind, 8)
     products = 4 * tiles
     if kind == "kBf16x2":
         products *= 2  # of both parts of a weight
@@ -43,7 +45,11 @@ def products_of_1024(kind, panels, tiles):
 
 # Kernels that multiply; of products of weights the kind, the panels of a block and its tiles of 8 rows.
 PRODUCT = re.compile(r"product_kernel<(?P<kind>\w+), (?P<panels>\d), (?P<tiles>\d)>"
-                     r"|tile_product_kernel<(?P<of_tile>\w+), (?P<of_warp>\d)>")
+                     r"|tile_product_kernel<(?P<of_tile>\w+), (?P<of_warp>\d)>"
+                     r"|group_product_kernel<(?P<of_group>\w+)>")
+# Those are empty where there are no groups of warps that multiply.
+GROUPS = "group_product_kernel<"
+WITH_GROUPS = ("sm_90",)
 MULTIPLIES = re.compile(PRODUCT.pattern + r"|attention_kernel<.*>")
 LIMITS = pathlib.Path(__file__).resolve().with_name("sass_limits.json")
 
@@ -149,6 +155,8 @@ def shape_of(name):
         return None
     if match["kind"]:
         return match["kind"], int(match["panels"]), int(match["tiles"])
+    if match["of_group"]:
+        return match["of_group"], 1, None
     return match["of_tile"], int(match["of_warp"]), 8
 
 
@@ -185,7 +193,7 @@ def check(kernels, arch, limits, problems):
         for what, figure in figures.items():
             if figure is not None and allowed[what] is not None and figure > allowed[what]:
                 problems.append(f"{arch}: {name}: {figure} {WORDS[what]}; at most {allowed[what]}")
-        if MULTIPLIES.fullmatch(name):
+        if MULTIPLIES.fullmatch(name) and (arch in WITH_GROUPS or not name.startswith(GROUPS)):
             if kernel.products() == 0:
                 problems.append(f"{arch}: {name}: no product is a tensor core's")
             if kernel.wide_loads() == 0:
@@ -229,8 +237,10 @@ def disassembler(named):
 
 
 def read_library(program, library, arch):
+    code = arch + "a" if arch in WITH_GROUPS else arch  # as cmake/Cuda.cmake has it
+
     def dump(*options):
-        done = subprocess.run([program, "-arch", arch, *options, library], capture_output=True, text=True, check=False)
+        done = subprocess.run([program, "-arch", code, *options, library], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise SystemExit(f"check_sass: {program} cannot read {library}: {done.stderr.strip()}")
         return done.stdout
@@ -261,6 +271,8 @@ def self_test():
     good, name, attention = kernel_of(*loop), "void d::product_kernel<(d::MatrixKind)2, 4, 1>(A)", "attention_kernel<1>"
     assert good.hot_loop() == (4, 1, 0), good.hot_loop()
     assert shape_of(short(name)) == ("kQ4", 4, 1) and shape_of("tile_product_kernel<kQ8, 2>") == ("kQ8", 2, 8)
+    assert shape_of("group_product_kernel<kQ4>") == ("kQ4", 1, None)
+    assert slots_of(good, ("kQ4", 1, None)) == 32 and slots_of(good, ("kBf16", 1, None)) == 16
     assert slots_of(good, ("kQ4", 2, 1)) == 16 and slots_of(good, ("kBf16x2", 2, 1)) == 32
     assert slots_of(good, ("kQ4K", 2, 1)) == 24 and slots_of(good, None) is None
     assert problems_of(good) == problems_of(good, name) == problems_of(good, name, slots=16) == []
@@ -275,6 +287,11 @@ def self_test():
     assert "16 bytes" in problems_of(kernel_of(loop[0], "LDG.E.64 R4, [R2]", *loop[2:]), attention)[0]
     assert "tensor core" in problems_of(kernel_of("LDGSTS.E.BYPASS.128 [R1], [R2.64]", "EXIT"), attention)[0]
     assert problems_of(kernel_of("FADD R1, R2, R3", "EXIT")) == []
+    empty, problems = dataclasses.replace(kernel_of("EXIT"), name="group_product_kernel<kQ4>"), []
+    check([empty], "sm_80", {}, problems)
+    assert problems == [], problems
+    check([empty], "sm_90", {}, problems)
+    assert "tensor core" in problems[0]
     assert "no loop" in problems_of(kernel_of(*loop[1:3], "EXIT"), name)[0]
     usage = {"k": good}
     parse_usage(" Function k:\n  REG:90 STACK:0 SHARED:0 LOCAL:0 CONSTANT[0]:576 TEXTURE:0\n", usage)

@@ -14,6 +14,7 @@
 #include "format/model_file.h"
 #include "kernels/backend.h"
 #include "kernels/kv_layout.h"
+#include "kv/kv_cache.h"
 #include "model/import/head_file.h"
 #include "model/model.h"
 #include "tensor/dtype.h"
@@ -68,13 +69,31 @@ class DraftHost {
   virtual Status check_memory(const std::string& what, int64_t weight_bytes, int64_t cache_bytes,
                               int64_t work_bytes) = 0;
 
-  // A model that drafts, loaded where the host has it computed; its cache will take so many bytes.
+  // The same of the memory of the target's device, if it has one.
+  virtual Status check_device_memory(const std::string& /*what*/, int64_t /*weight_bytes*/,
+                                     int64_t /*cache_bytes*/, int64_t /*work_bytes*/) {
+    return {};
+  }
+
+  // The same of such a cache for what drafts with `model`, which is there already, where that has
+  // its planes.
+  Status check_cache(const std::string& what, const Model& model, const ModelConfig& config,
+                     KvCache::Creation cache) {
+    cache.planes = model.cache_planes();
+    const int64_t bytes = KvCache::bytes_needed(config, cache);
+    return cache.planes == KvCache::Planes::kHere ? check_memory(what, 0, bytes, 0)
+                                                  : check_device_memory(what, 0, bytes, 0);
+  }
+
+  // A model that drafts, loaded where the host has it computed; it will have such a cache.
   // Errors of check_memory() and load_model(). The processor, unless the host has a device.
   virtual Expected<std::unique_ptr<Model>> load(const std::string& what, const ModelFile& file,
                                                 const ModelConfig& config,
-                                                const ModelOptions& options, int64_t cache_bytes) {
+                                                const ModelOptions& options,
+                                                const KvCache::Creation& cache) {
     AERIE_RETURN_IF_ERROR(check_memory(what, loaded_weight_bytes(file, *options.backend),
-                                       cache_bytes, working_bytes(config, options)));
+                                       KvCache::bytes_needed(config, cache),
+                                       working_bytes(config, options)));
     return load_model(file, options);
   }
 };

@@ -79,6 +79,8 @@ struct Method {
   // Of methods that may come with the target: whether they do, by its file. "auto" takes them then,
   // with their defaults.
   bool (*comes_with)(const ModelFile& target) = nullptr;
+  // It keeps keys and values of its own.
+  bool has_cache = false;
   // It goes by what a request brings, and is of no use without.
   bool of_request = false;
   // A server offers it to requests unless it is told what to offer.

@@ -44,33 +44,41 @@ Status EngineDraftHost::check_memory(const std::string& what, int64_t weight_byt
   return {};
 }
 
+Status EngineDraftHost::check_device_memory(const std::string& what, int64_t weight_bytes,
+                                            int64_t cache_bytes, int64_t work_bytes) {
+  if (device_ == nullptr) return {};
+  const MemoryNeed need = {weight_bytes, cache_bytes, work_bytes};
+  AERIE_RETURN_IF_ERROR(aerie::check_device_memory(what, need, *device_));
+  device_->room.taken += need.all();
+  return {};
+}
+
 Expected<std::unique_ptr<Model>> EngineDraftHost::load(const std::string& what,
                                                        const ModelFile& file,
                                                        const ModelConfig& config,
                                                        const ModelOptions& options,
-                                                       int64_t cache_bytes) {
-  if (device_ == nullptr) return DraftHost::load(what, file, config, options, cache_bytes);
-  auto model = load_on_device(what, file, options, cache_bytes);
+                                                       const KvCache::Creation& cache) {
+  if (device_ == nullptr) return DraftHost::load(what, file, config, options, cache);
+  auto model = load_on_device(what, file, config, options, cache);
   if (model.ok()) return model;
   const StatusCode code = model.status().code();
   if (code != StatusCode::kUnsupported && code != StatusCode::kResourceExhausted) return model;
   log(LogLevel::kWarning,
       fmt::format("the processor computes drafts: {}", model.status().message()));
-  return DraftHost::load(what, file, config, options, cache_bytes);
+  return DraftHost::load(what, file, config, options, cache);
 }
 
 Expected<std::unique_ptr<Model>> EngineDraftHost::load_on_device(const std::string& what,
                                                                  const ModelFile& file,
+                                                                 const ModelConfig& config,
                                                                  const ModelOptions& options,
-                                                                 int64_t cache_bytes) {
+                                                                 KvCache::Creation cache) {
   AERIE_RETURN_IF_ERROR(supported_by_device(file).with_context(what));
-  const MemoryNeed need = {device_weight_bytes(file), cache_bytes,
-                           device_working_bytes(file, options)};
-  AERIE_RETURN_IF_ERROR(check_device_memory(what, need, *device_));
-  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
-                         load_device_model(file, options, *device_->device));
-  device_->room.taken += need.all();
-  return model;
+  cache.planes = KvCache::Planes::kElsewhere;
+  AERIE_RETURN_IF_ERROR(check_device_memory(what, device_weight_bytes(file),
+                                            KvCache::bytes_needed(config, cache),
+                                            device_working_bytes(file, options)));
+  return load_device_model(file, options, *device_->device);
 }
 
 }  // namespace aerie

@@ -26,13 +26,17 @@ class EngineDraftHost final : public DraftHost {
   Expected<HeadFile*> open_head(const std::string& name, std::optional<DType> type) override;
   Status check_memory(const std::string& what, int64_t weight_bytes, int64_t cache_bytes,
                       int64_t work_bytes) override;
+  Status check_device_memory(const std::string& what, int64_t weight_bytes, int64_t cache_bytes,
+                             int64_t work_bytes) override;
   Expected<std::unique_ptr<Model>> load(const std::string& what, const ModelFile& file,
                                         const ModelConfig& config, const ModelOptions& options,
-                                        int64_t cache_bytes) override;
+                                        const KvCache::Creation& cache) override;
 
  private:
   Expected<std::unique_ptr<Model>> load_on_device(const std::string& what, const ModelFile& file,
-                                                  const ModelOptions& options, int64_t cache_bytes);
+                                                  const ModelConfig& config,
+                                                  const ModelOptions& options,
+                                                  KvCache::Creation cache);
 
   DraftTarget target_;
   std::vector<ModelSource>& sources_;

@@ -66,6 +66,12 @@ KvCache::States state_sizes(const DecoderOptions& decoder, int sequences) {
           decoder.reuse_prefixes ? std::max(kKeptBeginnings, sequences) : 0};
 }
 
+// Whether what drafts keeps keys and values of its own.
+bool has_own_cache(const SpeculativeConfig& config) {
+  return std::ranges::any_of(config.methods,
+                             [](const MethodConfig& one) { return one.method->has_cache; });
+}
+
 // Whether it asks what passes cost.
 bool decides_by_cost(const SpeculativeConfig& config) {
   return config.combination == Combination::kAuto || config.gated();
@@ -88,7 +94,8 @@ class Opening {
   int64_t weight_bytes() const;
   KvCache::Windows windows() const;
   double cache_share() const;
-  MemoryNeed least_need(const ModelConfig& config, const KvCache::States& states) const;
+  MemoryNeed least_need(const ModelConfig& config) const;
+  KvCache::Creation cache_of(int64_t positions) const;
   int64_t cache_positions(const ModelConfig& config, int64_t free) const;
   Status load();
   Status open_target(const ModelConfig& config);
@@ -295,10 +302,14 @@ KvCache::Windows Opening::windows() const {
   return window_sizes(out_.decoder, concurrency_.sequences);
 }
 
-// What is free of the processor's memory serves its files and others, too.
+// What is free of the processor's memory serves its files and others, too. A device's serves the
+// model, and what drafts for it there.
 double Opening::cache_share() const {
-  constexpr double kOfDevice = 1.8;  // nine tenths of what is half there
-  return out_.device ? std::min(0.9, kOfDevice * options_.cache_share) : options_.cache_share;
+  if (!out_.device) return options_.cache_share;
+  const bool shares = has_own_cache(options_.speculation) ||
+                      std::ranges::any_of(options_.more_speculations, has_own_cache);
+  const double most = shares ? 0.65 : 0.9;
+  return std::min(most, 2.0 * most * options_.cache_share);
 }
 
 // All ranks load at the same time, and none is left with a model that another could not open.
@@ -328,30 +339,29 @@ Status Opening::load() {
 }
 
 Status Opening::open_cache(const ModelConfig& config) {
-  const KvCache::States states = state_sizes(out_.decoder, concurrency_.sequences);
-  const MemoryNeed need = least_need(config, states);
+  const MemoryNeed need = least_need(config);
   AERIE_RETURN_IF_ERROR(out_.device ? check_device_memory(options_.model, need, *out_.device)
                                     : check_memory(options_.model, need, free_memory()));
   AERIE_RETURN_IF_ERROR(load());
   MemoryRoom& room = out_.device ? out_.device->room : out_.memory;
   room.taken += need.weights + need.work;
   // What is free now is known best once the weights are there.
-  const int64_t positions = cache_positions(config, free_memory());
-  const KvCache::Creation creation = {positions, concurrency_.sequences, options_.cache_type,
-                                      states, windows()};
+  const KvCache::Creation creation = cache_of(cache_positions(config, free_memory()));
   AERIE_ASSIGN_OR_RETURN(out_.cache, make_cache(*out_.model, creation));
-  room.taken +=
-      out_.cache->bytes() + KvCache::state_bytes_needed(config, concurrency_.sequences, states);
+  room.taken += KvCache::bytes_needed(config, out_.cache->creation());
   return {};
 }
 
+KvCache::Creation Opening::cache_of(int64_t positions) const {
+  return {positions, concurrency_.sequences, options_.cache_type,
+          state_sizes(out_.decoder, concurrency_.sequences), windows()};
+}
+
 // With the smallest cache that will do.
-MemoryNeed Opening::least_need(const ModelConfig& config, const KvCache::States& states) const {
-  const int64_t positions = least_positions(options_, concurrency_);
+MemoryNeed Opening::least_need(const ModelConfig& config) const {
   MemoryNeed need;
   need.weights = weight_bytes();
-  need.cache = KvCache::bytes_needed(config, positions, options_.cache_type, windows()) +
-               KvCache::state_bytes_needed(config, concurrency_.sequences, states);
+  need.cache = KvCache::bytes_needed(config, cache_of(least_positions(options_, concurrency_)));
   need.work = out_.device ? device_working_bytes(*out_.source.file, out_.model_options)
                           : working_bytes(config, out_.model_options);
   return need;

@@ -54,6 +54,12 @@ int64_t KvCache::state_bytes_needed(const ModelConfig& config, int sequences,
   return StateStore::bytes_needed(config, {sequences, states.loose_rows, states.snapshots});
 }
 
+int64_t KvCache::bytes_needed(const ModelConfig& config, const Creation& creation) {
+  const Windows windows = creation.planes == Planes::kHere ? creation.windows : Windows{0, 0, 0};
+  return bytes_needed(config, creation.positions, creation.type, windows) +
+         state_bytes_needed(config, creation.sequences, creation.states);
+}
+
 Expected<KvCache> KvCache::create(const ModelConfig& config, const Creation& creation) {
   const int64_t positions = creation.positions;
   assert(positions > 0 && creation.sequences > 0);

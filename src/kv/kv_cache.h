@@ -80,6 +80,8 @@ class KvCache {
                               kernels::KvType type = kernels::KvType::kF16,
                               const Windows& windows = {0, 0, 0});
   static int64_t state_bytes_needed(const ModelConfig& config, int sequences, const States& states);
+  // Of both, wherever the planes lie: elsewhere they hold all positions, whatever the windows are.
+  static int64_t bytes_needed(const ModelConfig& config, const Creation& creation);
 
   // A new, empty sequence. kResourceExhausted if all are open.
   Expected<Id> open();

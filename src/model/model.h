@@ -32,12 +32,22 @@ struct ModelOptions {
 
 struct Blueprint;
 struct TransformerWeights;
+namespace device {
+class Device;
+}
 
 // What draft heads that were trained for a model share with it. Both live as long as the model;
 // null: it has none to share.
 struct ModelParts {
   const Blueprint* blueprint = nullptr;
   const TransformerWeights* weights = nullptr;
+};
+
+// The same of a model that a device computes, for heads that it computes, too: matrices lie in its
+// memory (device_matrix()). No device: there is none, or it shares nothing.
+struct DeviceParts {
+  device::Device* device = nullptr;
+  ModelParts parts;
 };
 
 // Not thread-safe: one pass at a time. Bits are as design promises: a row's outputs depend on its
@@ -55,6 +65,7 @@ class Model {
   virtual ForwardOutputs forward(const ForwardBatch& batch, KvCache& cache) = 0;
 
   virtual ModelParts parts() const { return {}; }
+  virtual DeviceParts device_parts() const { return {}; }
 
   // What a cache for it is made from: config(), or what this process keeps of it, where several run
   // the model.

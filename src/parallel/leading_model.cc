@@ -115,11 +115,8 @@ class Follower {
     if (!in.good()) return internal_error("an order of the leader ends too early");
     ModelConfig config = model_.config().without(order.skipped);
     config.rank = {group_.rank(), group_.size()};
-    const KvCache::Creation& c = order.creation;
-    AERIE_RETURN_IF_ERROR(
-        check_room_(KvCache::bytes_needed(config, c.positions, c.type, c.windows) +
-                    KvCache::state_bytes_needed(config, c.sequences, c.states)));
-    AERIE_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(config, c));
+    AERIE_RETURN_IF_ERROR(check_room_(KvCache::bytes_needed(config, order.creation)));
+    AERIE_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(config, order.creation));
     caches_.insert_or_assign(order.number, std::make_unique<KvCache>(std::move(cache)));
     return {};
   }

@@ -12,7 +12,10 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "draft/network/draft_model.h"
 #include "engine/engine.h"
+#include "engine/opened_model.h"
+#include "model/import/hugging_face_file.h"
 #include "tests/testing/tiny_model.h"
 
 namespace aerie::device_choice_test {
@@ -51,6 +54,9 @@ class IdleDevice final : public device::Device {
   void begin(const device::Begin&) override {}
   void add_normed(const device::AddNormed&) override {}
   void copy_rows(const device::CopyRows&) override {}
+  void narrow_rows(const device::NarrowRows&) override {}
+  void map_rows(const device::MapRows&) override {}
+  void top(const device::Top&) override {}
   void move_entries(const device::MoveEntries&) override {}
   void best(const device::Best&) override {}
   void start_clock() override {}
@@ -269,18 +275,31 @@ TEST_F(DeviceChoice, AutoLeavesADeviceWithoutRoomAlone) {
 }
 
 // The emulator, through the engine.
-TEST(DeviceOfAnEngine, ComputesModelAndDrafts) {
-  test::TinySpec spec;
-  spec.vocab = test::kByteVocab;
-  spec.tokenizer = true;
-  const std::string path = testing::TempDir() + "device_choice.gguf";
-  ASSERT_TRUE(test::tiny_gguf(spec).write(path).ok());
-  EngineOptions options;
-  options.model = path;
-  options.threads = 1;
-  options.context = 64;
-  options.device = "emulated";
-  options.speculation = *parse_speculative_spec("draft_model:model=" + path + ",gate=0");
+class DeviceOfAnEngine : public testing::Test {
+ protected:
+  DeviceOfAnEngine() {
+    test::TinySpec spec;
+    spec.vocab = test::kByteVocab;
+    spec.tokenizer = true;
+    EXPECT_TRUE(test::tiny_gguf(spec).write(path_).ok());
+  }
+  ~DeviceOfAnEngine() override { std::remove(path_.c_str()); }
+
+  EngineOptions options(const std::string& speculation) const {
+    EngineOptions options;
+    options.model = path_;
+    options.threads = 1;
+    options.context = 64;
+    options.device = "emulated";
+    options.speculation = *parse_speculative_spec(speculation);
+    return options;
+  }
+
+  const std::string path_ = testing::TempDir() + "device_choice.gguf";
+};
+
+TEST_F(DeviceOfAnEngine, ComputesModelAndDrafts) {
+  EngineOptions options = this->options("draft_model:model=" + path_ + ",gate=0");
   const auto engine = Engine::open(options);
   ASSERT_TRUE(engine.ok()) << engine.status().message();
   OpenedModel& parts = (*engine)->parts();
@@ -306,7 +325,33 @@ TEST(DeviceOfAnEngine, ComputesModelAndDrafts) {
   const auto refused = Engine::open(options);
   ASSERT_FALSE(refused.ok());
   EXPECT_THAT(refused.status().message(), HasSubstr("--gpu-memory allows 1 MiB"));
-  std::remove(path.c_str());
+}
+
+TEST_F(DeviceOfAnEngine, CountsTheCachesOfDrafts) {
+  // Of three sequences.
+  const auto taken = [&](const std::string& speculation) {
+    const auto opened =
+        open_model(options(speculation), {.sequences = 3, .cache_positions = Concurrency::kAll});
+    EXPECT_TRUE(opened.ok()) << opened.status().message();
+    EXPECT_EQ(opened->memory.taken, 0);
+    return opened->device->room.taken;
+  };
+  const int64_t plain = taken("ngram:num_speculative_tokens=3");
+  const ModelConfig config = *read_model_config(*open_model_file(path_).value());
+  DraftModelOptions drafting;
+  drafting.num_tokens = 3;
+  drafting.max_positions = 64;
+  drafting.max_sequences = 3;
+  drafting.cache_positions = 3 * 64;
+  const auto cache = [&](const ModelConfig& one) {
+    return KvCache::bytes_needed(one, draft_cache(one, drafting));
+  };
+  constexpr int32_t kSkipped[] = {1};
+  const ModelConfig thin = config.without(kSkipped);
+  EXPECT_EQ(taken("layer_skip:skip_layers=1,num_speculative_tokens=3"), plain + cache(thin));
+  EXPECT_GE(taken("draft_model:model=" + path_ + ",num_speculative_tokens=3"),
+            plain + cache(config));
+  EXPECT_GE(cache(config), 3 * KvCache::bytes_needed(config, 64));
 }
 
 }  // namespace aerie::device_choice_test

@@ -17,14 +17,7 @@ namespace aerie::kv_journal_test {
 constexpr int kSequences = RandomCalls::kSequences;
 
 ModelConfig config_with(bool window, bool states) {
-  ModelConfig config;
-  config.layers = 3;
-  config.hidden = 32;
-  config.heads = 2;
-  config.kv_heads = 1;
-  config.head_dim = 16;
-  config.vocab = 100;
-  config.context = 1024;
+  ModelConfig config = RandomCalls::config();
   if (window) config.windows = {0, 100, 0};
   if (states) {
     config.linear = {.heads = 1, .key_heads = 1, .key_dim = 16, .value_dim = 16, .taps = 2};

@@ -21,14 +21,7 @@ constexpr int64_t kPositions = 1024;
 
 // The last layer reads the keys and values of the one before.
 ModelConfig config_of() {
-  ModelConfig config;
-  config.layers = 3;
-  config.hidden = 32;
-  config.heads = 2;
-  config.kv_heads = 1;
-  config.head_dim = 16;
-  config.vocab = 100;
-  config.context = 1024;
+  ModelConfig config = RandomCalls::config();
   config.kv_sources = {0, 1, 1};
   return config;
 }

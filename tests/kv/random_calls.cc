@@ -4,6 +4,18 @@
 
 namespace aerie {
 
+ModelConfig RandomCalls::config() {
+  ModelConfig config;
+  config.layers = 3;
+  config.hidden = 32;
+  config.heads = 2;
+  config.kv_heads = 1;
+  config.head_dim = 16;
+  config.vocab = 100;
+  config.context = 1024;
+  return config;
+}
+
 void RandomCalls::make(KvCache& cache, const Pass& pass) {
   const int number = draw(kSequences);
   Open& one = open_[static_cast<size_t>(number)];

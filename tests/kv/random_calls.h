@@ -15,6 +15,9 @@ class RandomCalls {
  public:
   static constexpr int kSequences = 4;
 
+  // Of a small cache to be called: three layers.
+  static ModelConfig config();
+
   // A pass that writes `rows` entries, which are reserved, behind what is committed of the
   // sequence: each with what is its own (`mark` + its number).
   using Pass = std::function<void(KvCache::Id id, int rows, uint8_t mark)>;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "draft/heads/feature_network.h"
+#include "draft/heads/head_machine.h"
 #include "draft/heads/heads.h"
 #include "tests/testing/head_writer.h"
 
@@ -75,7 +76,8 @@ std::unique_ptr<Drafter> TinyHead::drafter(const Model& model, const TinyHeadRun
   options.max_positions = run.max_positions;
   options.cache_type = run.cache_type;
   HeadTarget target;
-  target.parts = model.parts();
+  target.parts =
+      run.on_processor || model.device_parts().device == nullptr ? model.parts() : ModelParts();
   target.config = &model.config();
   target.file = &target_;
   target.backend = kernels::backend(kernels::best_isa());
@@ -83,6 +85,9 @@ std::unique_ptr<Drafter> TinyHead::drafter(const Model& model, const TinyHeadRun
   target.max_rows = options.drafter.max_rows;
   target.max_logits = options.drafter.max_logits;
   target.max_positions = run.max_positions + kMostHeadDepth;
+  target.ranks = options.drafter.shape != nullptr ? options.drafter.shape->most_ranks()
+                                                  : options.drafter.top_k;
+  if (target.parts.weights == nullptr) put_on_device(model.device_parts(), target);
   HeadSettings settings;
   settings.depth = draft_depth(options.drafter);
   auto file = HeadFile::open(path_, {});
@@ -92,6 +97,10 @@ std::unique_ptr<Drafter> TinyHead::drafter(const Model& model, const TinyHeadRun
   auto head = load_head(options.drafter.method, *files_.back(), target, settings);
   EXPECT_TRUE(head.ok()) << head.status().message();
   if (!head.ok()) return nullptr;
+  if (target.device != nullptr) {
+    EXPECT_TRUE(target.device->packer->status().ok());
+    target.device->packer.reset();
+  }
   auto network = make_feature_network(std::move(*head), options);
   EXPECT_TRUE(network.ok()) << network.status().message();
   if (!network.ok()) return nullptr;

@@ -46,6 +46,7 @@ struct TinyHeadRun {
   int max_positions = 0;
   ThreadPool* pool = nullptr;
   kernels::KvType cache_type = kernels::KvType::kF16;
+  bool on_processor = false;  // though a device computes the target
 };
 
 class TinyHead {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "draft/heads/head_machine.h"
 #include "draft/heads/heads.h"
-#include "model/layer_runner.h"
 
 namespace aerie {
 
@@ -22,27 +22,11 @@ struct EagleWeights {
   OutputHead output;
 };
 
-class Eagle final : public FeatureHead {
+class Eagle final : public MachineHead {
  public:
-  Eagle(Blueprint blueprint, EagleWeights weights, LayerRunner runner, HeadOps ops,
-        const HeadTarget& target)
-      : blueprint_(std::move(blueprint)),
-        weights_(std::move(weights)),
-        runner_(std::move(runner)),
-        ops_(std::move(ops)),
-        backend_(*target.backend),
-        pool_(*target.pool),
-        tap_(target.config->layers),
-        width_(static_cast<size_t>(blueprint_.config.hidden)) {
-    const auto rows = static_cast<size_t>(target.max_rows);
-    const auto wanted = static_cast<size_t>(target.max_logits);
-    features_.resize(rows * width_);
-    normed_features_.resize(features_.size());
-    input_.resize(2 * features_.size());
-    out_.resize(wanted * width_);
-    if (!weights_.output_norm.empty()) normed_.resize(out_.size());
-    logits_.resize(wanted * static_cast<size_t>(weights_.output.vocab()));
-  }
+  static Expected<std::unique_ptr<FeatureHead>> create(const Blueprint& blueprint,
+                                                       EagleWeights weights,
+                                                       const HeadTarget& target);
 
   std::span<const int32_t> tap_layers() const override { return {&tap_, 1}; }
   int feature_width() const override { return static_cast<int>(width_); }
@@ -53,67 +37,84 @@ class Eagle final : public FeatureHead {
   HeadOutputs forward(const HeadPass& pass, KvCache& cache) override;
 
  private:
-  const float* features(const HeadPass& pass);
-  void run_first(KvCache& cache);
+  Eagle(std::unique_ptr<HeadMachine> machine, const Blueprint& blueprint, EagleWeights weights,
+        const HeadTarget& target)
+      : MachineHead(std::move(machine)),
+        blueprint_(blueprint),
+        weights_(std::move(weights)),
+        tap_(target.config->layers),
+        width_(blueprint_.config.hidden) {}
+  HeadRows features();
+  void run_first();
+  void compute();
 
   Blueprint blueprint_;
   EagleWeights weights_;
-  LayerRunner runner_;
-  HeadOps ops_;
-  const kernels::Backend& backend_;
-  ThreadPool& pool_;
   int32_t tap_;
-  size_t width_;
-  int64_t rows_ = 0;  // of the pass
-  std::vector<float> features_, normed_features_, input_, out_, normed_, logits_;
+  int64_t width_;
+  HeadRows normed_, wanted_;
+  // The pass under way.
+  HeadMachine::Inputs in_;
+  bool of_nodes_ = false;
 };
 
-// The rows' f. What is handed on is what f was predicted to be, its norm included.
-const float* Eagle::features(const HeadPass& pass) {
-  float* out = features_.data();
-  for (const float* row : pass.features) out = std::copy_n(row, width_, out);
-  if (pass.depth > 0) return features_.data();
-  ops_.target_norm(features_.data(), rows_, normed_features_.data());
-  return normed_features_.data();
+Expected<std::unique_ptr<FeatureHead>> Eagle::create(const Blueprint& blueprint,
+                                                     EagleWeights weights,
+                                                     const HeadTarget& target) {
+  const int64_t width = blueprint.config.hidden;
+  HeadSizes sizes;
+  sizes.blueprint = &blueprint;
+  sizes.features = sizes.embedded = sizes.handed = width;
+  sizes.widest = 2 * width;
+  sizes.vocab = weights.output.vocab();
+  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<HeadMachine> machine, HeadMachine::create(target, sizes));
+  AERIE_ASSIGN_OR_RETURN(const HeadRows normed, machine->allocate(HeadWhich::kAll, width));
+  AERIE_ASSIGN_OR_RETURN(const HeadRows wanted, machine->allocate(HeadWhich::kWanted, width));
+  std::unique_ptr<Eagle> head(new Eagle(std::move(machine), blueprint, std::move(weights), target));
+  head->normed_ = normed;
+  head->wanted_ = wanted;
+  return std::unique_ptr<FeatureHead>(std::move(head));
 }
 
-void Eagle::run_first(KvCache& cache) {
+// The rows' f. What is handed on is what f was predicted to be, its norm included.
+HeadRows Eagle::features() {
+  if (of_nodes_) return in_.features;
+  machine().target_norm(in_.features, HeadWhich::kAll, normed_);
+  return normed_;
+}
+
+void Eagle::run_first() {
   const TransformerLayer& layer = weights_.layers[0];
   if (!layer.attention_norm.weight.empty()) {
-    return runner_.run(layer, blueprint_.layers[0], cache, 0);
+    return machine().layer(layer, blueprint_.layers[0], 0);
   }
-  kernels::Activations& input = runner_.prepare_input(layer);
-  std::copy_n(runner_.stream(), static_cast<size_t>(rows_) * width_, input.row(0));
-  backend_.quantize(pool_, input);
-  runner_.attend(layer, blueprint_.layers[0], cache, 0);
-  runner_.feed_forward(layer);
+  machine().layer(layer, blueprint_.layers[0], 0, {{machine().stream()}});
+}
+
+void Eagle::compute() {
+  machine().linear(weights_.fc, {{in_.embedded}, {features()}}, HeadWhich::kAll,
+                   machine().stream());
+  run_first();
+  for (size_t i = 1; i < weights_.layers.size(); ++i) {
+    machine().layer(weights_.layers[i], blueprint_.layers[i], static_cast<int>(i));
+  }
+  const HeadRows handed = machine().handed();
+  if (weights_.output_norm.empty()) {
+    machine().gather(machine().stream(), handed);
+  } else {
+    machine().gather(machine().stream(), wanted_);
+    machine().norm({weights_.output_norm, blueprint_.norm_eps}, wanted_, HeadWhich::kWanted,
+                   handed);
+  }
+  machine().output(weights_.output.linear(), {{handed}});
 }
 
 HeadOutputs Eagle::forward(const HeadPass& pass, KvCache& cache) {
-  const ThreadPool::Round round(pool_);
-  rows_ = pass.batch.size();
-  const float* f = features(pass);
-  for (size_t r = 0; r < pass.batch.rows.size(); ++r) {
-    float* row = input_.data() + 2 * r * width_;
-    weights_.embedding.row(pass.batch.rows[r].token, row);
-    std::copy_n(f + r * width_, width_, row + width_);
-  }
-  runner_.start(pass.batch);
-  ops_.linear(weights_.fc, input_.data(), rows_, runner_.stream());
-  run_first(cache);
-  for (size_t i = 1; i < weights_.layers.size(); ++i) {
-    runner_.run(weights_.layers[i], blueprint_.layers[i], cache, static_cast<int>(i));
-  }
-  const int wanted = gather_wanted(pass, runner_.stream(), hidden(), out_.data());
-  const float* result = out_.data();
-  if (!weights_.output_norm.empty()) {
-    ops_.rms_norm(weights_.output_norm, blueprint_.norm_eps, result, wanted, normed_.data());
-    result = normed_.data();
-  }
-  ops_.linear(weights_.output.linear(), result, wanted, logits_.data());
-  const auto count = static_cast<size_t>(wanted);
-  return {.logits = std::span<const float>(logits_).first(count * static_cast<size_t>(vocab())),
-          .hidden = {result, count * width_}};
+  of_nodes_ = pass.depth > 0;
+  in_ = machine().begin(
+      pass, cache, of_nodes_ ? 1 : 0, width_,
+      [this](const BatchRow& row, float* out) { weights_.embedding.row(row.token, out); });
+  return machine().run([this] { compute(); });
 }
 
 Status rename(HeadFile& file) {
@@ -187,12 +188,7 @@ Expected<std::unique_ptr<FeatureHead>> load_eagle(HeadFile& file, const HeadTarg
   const ModelOptions model = target.model_options();
   AERIE_ASSIGN_OR_RETURN(EagleWeights weights,
                          load_weights(file, target, options, blueprint, model));
-  AERIE_ASSIGN_OR_RETURN(LayerRunner runner, LayerRunner::create(blueprint, model));
-  AERIE_ASSIGN_OR_RETURN(
-      HeadOps ops,
-      HeadOps::create(target, std::max(target.max_rows, target.max_logits), 2 * width));
-  return std::unique_ptr<FeatureHead>(std::make_unique<Eagle>(
-      blueprint, std::move(weights), std::move(runner), std::move(ops), target));
+  return Eagle::create(blueprint, std::move(weights), target);
 }
 
 }  // namespace

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "draft/heads/head_machine.h"
 #include "draft/heads/heads.h"
-#include "model/layer_runner.h"
 
 namespace aerie {
 
@@ -48,34 +48,14 @@ struct Eagle3Weights {
   int32_t mask_token = 0;
 };
 
-class Eagle3 final : public FeatureHead {
+class Eagle3 final : public MachineHead {
  public:
-  Eagle3(Eagle3Plan plan, Blueprint blueprint, Eagle3Weights weights, LayerRunner runner,
-         HeadOps ops, const HeadTarget& target, int depths)
-      : plan_(std::move(plan)),
-        blueprint_(std::move(blueprint)),
-        weights_(std::move(weights)),
-        runner_(std::move(runner)),
-        ops_(std::move(ops)),
-        backend_(*target.backend),
-        pool_(*target.pool),
-        width_(static_cast<size_t>(blueprint_.config.hidden)),
-        tap_width_(static_cast<size_t>(target.config->hidden)),
-        depths_(depths) {
-    const auto rows = static_cast<size_t>(target.max_rows);
-    const auto wanted = static_cast<size_t>(target.max_logits);
-    taps_.resize(rows * plan_.taps.size() * tap_width_);
-    normed_taps_.resize(taps_.size());
-    token_.resize(width_);
-    features_.resize(rows * width_);
-    embedded_.resize(rows * width_);
-    wanted_.resize(wanted * width_);
-    normed_.resize(wanted * width_);
-    logits_.resize(wanted * static_cast<size_t>(weights_.output.vocab()));
-  }
+  static Expected<std::unique_ptr<FeatureHead>> create(Eagle3Plan plan, const Blueprint& blueprint,
+                                                       Eagle3Weights weights,
+                                                       const HeadTarget& target, int depths);
 
   std::span<const int32_t> tap_layers() const override { return plan_.taps; }
-  int feature_width() const override { return static_cast<int>(plan_.taps.size() * tap_width_); }
+  int feature_width() const override { return static_cast<int>(all_taps()); }
   int hidden() const override { return static_cast<int>(width_); }
   int vocab() const override { return weights_.output.vocab(); }
   std::span<const int32_t> target_ids() const override { return weights_.output.target_ids(); }
@@ -86,89 +66,117 @@ class Eagle3 final : public FeatureHead {
   HeadOutputs forward(const HeadPass& pass, KvCache& cache) override;
 
  private:
-  void gather(const std::vector<const float*>& rows, size_t width, float* out) const;
-  void fuse(const HeadPass& pass);
-  void begin(const HeadPass& pass);
+  Eagle3(std::unique_ptr<HeadMachine> machine, Eagle3Plan plan, const Blueprint& blueprint,
+         Eagle3Weights weights, const HeadTarget& target, int depths)
+      : MachineHead(std::move(machine)),
+        plan_(std::move(plan)),
+        blueprint_(blueprint),
+        weights_(std::move(weights)),
+        width_(blueprint_.config.hidden),
+        tap_width_(target.config->hidden),
+        depths_(depths) {}
+  Status allocate();
+  int64_t all_taps() const { return static_cast<int64_t>(plan_.taps.size()) * tap_width_; }
+  HeadNorm norm(const std::vector<float>& weight) const { return {weight, blueprint_.norm_eps}; }
+  void compute();
+  HeadRows fuse();
+  void run_first(HeadRows g);
 
   Eagle3Plan plan_;
   Blueprint blueprint_;
   Eagle3Weights weights_;
-  LayerRunner runner_;
-  HeadOps ops_;
-  const kernels::Backend& backend_;
-  ThreadPool& pool_;
-  size_t width_, tap_width_;
+  int64_t width_, tap_width_;
   int depths_;
-  std::vector<float> taps_, normed_taps_, token_, features_, embedded_, wanted_, normed_, logits_;
+  HeadRows fused_, normed_, wanted_;
+  std::vector<HeadPart> tap_parts_;  // of taps that are normed, scratch
+  // The pass under way.
+  HeadMachine::Inputs in_;
+  bool of_nodes_ = false;
 };
 
-void Eagle3::gather(const std::vector<const float*>& rows, size_t width, float* out) const {
-  for (const float* row : rows) out = std::copy_n(row, width, out);
+Expected<std::unique_ptr<FeatureHead>> Eagle3::create(Eagle3Plan plan, const Blueprint& blueprint,
+                                                      Eagle3Weights weights,
+                                                      const HeadTarget& target, int depths) {
+  const int64_t width = blueprint.config.hidden;
+  const int64_t taps = static_cast<int64_t>(plan.taps.size()) * target.config->hidden;
+  HeadSizes sizes;
+  sizes.blueprint = &blueprint;
+  sizes.features = std::max(taps, width);
+  sizes.embedded = width;
+  sizes.widest = std::max(taps, 2 * width);
+  sizes.handed = width;
+  sizes.vocab = weights.output.vocab();
+  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<HeadMachine> machine, HeadMachine::create(target, sizes));
+  std::unique_ptr<Eagle3> head(new Eagle3(std::move(machine), std::move(plan), blueprint,
+                                          std::move(weights), target, depths));
+  AERIE_RETURN_IF_ERROR(head->allocate());
+  return std::unique_ptr<FeatureHead>(std::move(head));
 }
 
-// The rows' g, in features_.
-void Eagle3::fuse(const HeadPass& pass) {
-  const auto rows = static_cast<int64_t>(pass.features.size());
-  if (pass.depth > 0) return gather(pass.features, width_, features_.data());
-  const size_t all = plan_.taps.size() * tap_width_;
-  gather(pass.features, all, taps_.data());
-  if (!plan_.uses_taps) return ops_.target_norm(taps_.data(), rows, features_.data());
-  const float* input = taps_.data();
-  if (!weights_.input_norm.empty()) {
-    ops_.rms_norm(weights_.input_norm, blueprint_.norm_eps, input, rows, normed_taps_.data());
-    input = normed_taps_.data();
-  } else if (!weights_.fc_norm.empty()) {
-    for (size_t t = 0; t < weights_.fc_norm.size(); ++t) {
-      ops_.rms_norm(weights_.fc_norm[t], blueprint_.norm_eps, input + t * tap_width_, rows,
-                    normed_taps_.data() + t * tap_width_, static_cast<int64_t>(all),
-                    static_cast<int64_t>(all));
-    }
-    input = normed_taps_.data();
+Status Eagle3::allocate() {
+  tap_parts_.resize(weights_.fc_norm.size());
+  AERIE_ASSIGN_OR_RETURN(fused_, machine().allocate(HeadWhich::kAll, width_));
+  if (plan_.norm_before_residual) {
+    AERIE_ASSIGN_OR_RETURN(normed_, machine().allocate(HeadWhich::kAll, width_));
   }
-  ops_.linear(weights_.fc, input, rows, features_.data());
+  AERIE_ASSIGN_OR_RETURN(wanted_, machine().allocate(HeadWhich::kWanted, width_));
+  return {};
 }
 
-// The first layer's input and the stream that it is added to.
-void Eagle3::begin(const HeadPass& pass) {
-  const auto rows = static_cast<int64_t>(pass.features.size());
-  const auto both = static_cast<int64_t>(2 * width_);
+// The rows' g.
+HeadRows Eagle3::fuse() {
+  if (of_nodes_) return in_.features;
+  if (!plan_.uses_taps) {
+    machine().target_norm(in_.features, HeadWhich::kAll, fused_);
+    return fused_;
+  }
+  if (weights_.fc_norm.empty()) {
+    machine().linear(weights_.fc, {{in_.features, norm(weights_.input_norm)}}, HeadWhich::kAll,
+                     fused_);
+    return fused_;
+  }
+  for (size_t t = 0; t < weights_.fc_norm.size(); ++t) {
+    const auto at = static_cast<int64_t>(t) * tap_width_;
+    tap_parts_[t] = {in_.features.columns(at, tap_width_), norm(weights_.fc_norm[t])};
+  }
+  machine().linear(weights_.fc, std::span<const HeadPart>(tap_parts_), HeadWhich::kAll, fused_);
+  return fused_;
+}
+
+// The first layer, and the stream that it is added to.
+void Eagle3::run_first(HeadRows g) {
   const TransformerLayer& layer = weights_.layers[0];
-  for (size_t r = 0; r < pass.features.size(); ++r) {
-    weights_.embedding.row(pass.batch.rows[r].token, embedded_.data() + r * width_);
+  const HeadPart embedded = {in_.embedded, norm(layer.attention_norm.weight)};
+  HeadPart hidden = {g, norm(weights_.hidden_norm)};
+  if (plan_.norm_before_residual) {
+    machine().norm(hidden.norm, g, HeadWhich::kAll, normed_);
+    hidden = {normed_};
   }
-  runner_.start(pass.batch);
-  kernels::Activations& input = runner_.prepare_input(layer);
-  ops_.rms_norm(layer.attention_norm.weight, blueprint_.norm_eps, embedded_.data(), rows,
-                input.row(0), 0, both);
-  ops_.rms_norm(weights_.hidden_norm, blueprint_.norm_eps, features_.data(), rows,
-                input.row(0) + width_, 0, both);
-  for (int64_t r = 0; r < rows; ++r) {
-    const float* g = plan_.norm_before_residual
-                         ? input.row(r) + width_
-                         : features_.data() + static_cast<size_t>(r) * width_;
-    std::copy_n(g, width_, runner_.stream() + static_cast<size_t>(r) * width_);
+  machine().copy(hidden.rows, HeadWhich::kAll, machine().stream());
+  machine().layer(layer, blueprint_.layers[0], 0, {embedded, hidden});
+}
+
+void Eagle3::compute() {
+  run_first(fuse());
+  for (size_t i = 1; i < weights_.layers.size(); ++i) {
+    machine().layer(weights_.layers[i], blueprint_.layers[i], static_cast<int>(i));
   }
-  backend_.quantize(pool_, input);
+  const HeadRows handed = machine().handed();
+  machine().gather(machine().stream(), plan_.norm_output ? wanted_ : handed);
+  if (!plan_.norm_output) {
+    machine().output(weights_.output.linear(), {{handed, norm(weights_.output_norm)}});
+    return;
+  }
+  machine().norm(norm(weights_.output_norm), wanted_, HeadWhich::kWanted, handed);
+  machine().output(weights_.output.linear(), {{handed}});
 }
 
 HeadOutputs Eagle3::forward(const HeadPass& pass, KvCache& cache) {
-  const ThreadPool::Round round(pool_);
-  fuse(pass);
-  begin(pass);
-  runner_.attend(weights_.layers[0], blueprint_.layers[0], cache, 0);
-  runner_.feed_forward(weights_.layers[0]);
-  for (size_t i = 1; i < weights_.layers.size(); ++i) {
-    runner_.run(weights_.layers[i], blueprint_.layers[i], cache, static_cast<int>(i));
-  }
-  const auto wanted =
-      static_cast<size_t>(gather_wanted(pass, runner_.stream(), hidden(), wanted_.data()));
-  const auto rows = static_cast<int64_t>(wanted);
-  ops_.rms_norm(weights_.output_norm, blueprint_.norm_eps, wanted_.data(), rows, normed_.data());
-  ops_.linear(weights_.output.linear(), normed_.data(), rows, logits_.data());
-  HeadOutputs out;
-  out.logits = std::span<const float>(logits_).first(wanted * static_cast<size_t>(vocab()));
-  out.hidden = std::span<const float>(plan_.norm_output ? normed_ : wanted_).first(wanted * width_);
-  return out;
+  of_nodes_ = pass.depth > 0;
+  in_ = machine().begin(
+      pass, cache, of_nodes_ ? 1 : 0, of_nodes_ ? width_ : all_taps(),
+      [this](const BatchRow& row, float* out) { weights_.embedding.row(row.token, out); });
+  return machine().run([this] { compute(); });
 }
 
 bool is_speculators(const JsonObject& config) {
@@ -351,15 +359,8 @@ Expected<std::unique_ptr<FeatureHead>> load_eagle3_head(HeadFile& file, const He
   const ModelOptions model = target.model_options();
   AERIE_ASSIGN_OR_RETURN(Eagle3Weights weights,
                          load_weights(file, target, options, plan, blueprint, model));
-  const int64_t width = blueprint.config.hidden;
-  const int64_t all_taps = static_cast<int64_t>(plan.taps.size()) * target.config->hidden;
-  AERIE_ASSIGN_OR_RETURN(LayerRunner runner, LayerRunner::create(blueprint, model, 2 * width));
-  AERIE_ASSIGN_OR_RETURN(HeadOps ops,
-                         HeadOps::create(target, std::max(target.max_rows, target.max_logits),
-                                         std::max(all_taps, width)));
-  return std::unique_ptr<FeatureHead>(
-      std::make_unique<Eagle3>(std::move(plan), blueprint, std::move(weights), std::move(runner),
-                               std::move(ops), target, options.parallel_depths));
+  return Eagle3::create(std::move(plan), blueprint, std::move(weights), target,
+                        options.parallel_depths);
 }
 
 constexpr MethodKey kParallel = switch_key(

@@ -10,6 +10,8 @@
 #include <span>
 #include <vector>
 
+#include "base/status.h"
+#include "core/best_token.h"
 #include "core/forward_batch.h"
 #include "core/model_config.h"
 #include "kv/kv_cache.h"
@@ -39,6 +41,11 @@ struct HeadOutputs {
   // outputs_of_root() times that.
   std::span<const float> logits;
   std::span<const float> hidden;  // [rows that want logits][hidden()]
+  // Not ok: the pass failed, and there are no outputs.
+  Status status = {};
+  // Where rows of logits come when they are asked for; and what was found among them already.
+  LogitSource* source = nullptr;
+  TopTokens top = {};
 };
 
 // Not thread-safe. Allocates nothing in forward().
@@ -57,6 +64,11 @@ class FeatureHead {
 
   // The shape of its own cache of keys and values; without layers it needs none.
   virtual const ModelConfig& cache_config() const = 0;
+
+  // Where it has to have its planes; and what is to be called with it while it is empty, before the
+  // first pass. It stays where it is from now on.
+  virtual KvCache::Planes cache_planes() const { return KvCache::Planes::kHere; }
+  virtual Status attach(KvCache& /*cache*/) { return {}; }
 
   // Whether its rows depend on anything besides the cache and what a pass hands it, so that another
   // sequence cannot go on with them.

@@ -20,6 +20,7 @@ class FeatureNetwork final : public DraftNetwork {
  public:
   FeatureNetwork(std::unique_ptr<FeatureHead> head, KvCache cache,
                  const FeatureNetworkOptions& options);
+  Status attach() { return head_->attach(cache_); }
 
   const DrafterNeeds& needs() const override { return needs_; }
   int vocab() const override { return head_->vocab(); }
@@ -37,6 +38,9 @@ class FeatureNetwork final : public DraftNetwork {
   void add_root(int place) override;
   void add_node(int place, const LevelTree& tree, int32_t node) override;
   DraftOutputs run() override;
+  Status status() const override {
+    return status_.ok() && source_ != nullptr ? source_->status() : status_;
+  }
   void observe(int place, const DraftCommit& commit, std::span<const int32_t> path) override;
   bool in_step(int place, const DraftCommit& commit) const override;
 
@@ -78,6 +82,8 @@ class FeatureNetwork final : public DraftNetwork {
   bool reads_all_;  // not only the last position
   DrafterNeeds needs_;
   std::vector<State> states_;
+  Status status_;  // of the first pass that failed: the device is lost then
+  LogitSource* source_ = nullptr;
   // Scratch.
   HeadPass pass_;
   std::vector<float*> keepers_;  // for rows that want logits: where their hidden state goes
@@ -218,7 +224,12 @@ void FeatureNetwork::add_node(int place, const LevelTree& tree, int32_t node) {
 }
 
 HeadOutputs FeatureNetwork::pass() {
-  const HeadOutputs outputs = head_->forward(pass_, cache_);
+  HeadOutputs outputs = head_->forward(pass_, cache_);
+  source_ = outputs.source;
+  if (!outputs.status.ok()) {
+    if (status_.ok()) status_ = outputs.status;
+    keepers_.clear();
+  }
   for (size_t i = 0; i < keepers_.size() && hidden() > 0; ++i) {
     if (keepers_[i] == nullptr) continue;
     std::memcpy(keepers_[i], outputs.hidden.data() + i * hidden(), hidden() * sizeof(float));
@@ -230,8 +241,10 @@ HeadOutputs FeatureNetwork::pass() {
 }
 
 DraftOutputs FeatureNetwork::run() {
+  const auto wanted = static_cast<int>(keepers_.size()) * head_->outputs_of_root();
   const HeadOutputs outputs = pass();
-  return {outputs.logits, head_->vocab(), outputs.hidden};
+  if (!outputs.status.ok()) return {};
+  return {outputs.logits, head_->vocab(), outputs.hidden, wanted, outputs.source, outputs.top};
 }
 
 // Keeps what is committed from position `from` on.
@@ -313,10 +326,16 @@ Expected<std::unique_ptr<DraftNetwork>> make_feature_network(std::unique_ptr<Fea
   assert(drafter.max_rows >= kHeadSharedRows + head->mask_rows());
   const int64_t positions = draft_cache_positions(
       drafter, int64_t{options.max_positions} + kBeyond + most_nodes_run(drafter));
-  AERIE_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(head->cache_config(), positions,
-                                                        drafter.max_sequences, options.cache_type));
-  return std::unique_ptr<DraftNetwork>(
-      std::make_unique<FeatureNetwork>(std::move(head), std::move(cache), options));
+  KvCache::Creation creation;
+  creation.positions = positions;
+  creation.sequences = drafter.max_sequences;
+  creation.type = options.cache_type;
+  creation.windows = {0, 0, 0};
+  creation.planes = head->cache_planes();
+  AERIE_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(head->cache_config(), creation));
+  auto network = std::make_unique<FeatureNetwork>(std::move(head), std::move(cache), options);
+  AERIE_RETURN_IF_ERROR(network->attach());
+  return std::unique_ptr<DraftNetwork>(std::move(network));
 }
 
 }  // namespace aerie

@@ -3,17 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "draft/network/draft_vocabulary.h"
 #include "format/converted_file.h"
+#include "model/device/device_weights.h"
 #include "tensor/dtype.h"
 
 namespace aerie {
-
-using kernels::Activations;
-using kernels::MatmulTarget;
 
 namespace {
 
@@ -83,6 +80,7 @@ void slide_windows(Blueprint& blueprint, const HeadTarget& target) {
 Expected<Blueprint> head_blueprint(const HeadFile& file, const HeadTarget& target) {
   AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, file.blueprint());
   slide_windows(blueprint, target);
+  if (target.device != nullptr) AERIE_RETURN_IF_ERROR(check_device_code(blueprint));
   return blueprint;
 }
 
@@ -212,99 +210,6 @@ Status OutputHead::require_same(const OutputHead& other, const ModelFile& file) 
              fmt::format("one of its output matrices is of {} tokens and another of {}, or of "
                          "others: this is no head as they are published",
                          vocab(), other.vocab()));
-}
-
-Expected<HeadOps> HeadOps::create(const HeadTarget& target, int64_t max_rows, int64_t max_width) {
-  HeadOps ops;
-  ops.backend_ = target.backend;
-  ops.pool_ = target.pool;
-  ops.target_ = target.parts;
-  AERIE_ASSIGN_OR_RETURN(ops.scratch_, Activations::allocate(max_rows, max_width));
-  return ops;
-}
-
-void HeadOps::linear(const Linear& w, const float* x, int64_t rows, float* y, int64_t y_stride,
-                     bool accumulate) {
-  if (rows == 0) return;
-  scratch_.k = w.weight.k;
-  scratch_.rows = rows;
-  scratch_.has_int8 = backend_->wants_int8(w.weight.dtype);
-  scratch_.has_ordered = !scratch_.has_int8;
-  std::memcpy(scratch_.row(0), x, static_cast<size_t>(rows * w.weight.k) * sizeof(float));
-  backend_->quantize(*pool_, scratch_);
-  MatmulTarget target = w.to(y, accumulate);
-  if (y_stride != 0) target.stride = y_stride;
-  backend_->matmul(*pool_, scratch_, {&target, 1});
-}
-
-void HeadOps::rms_norm(std::span<const float> weight, double eps, const float* x, int64_t rows,
-                       float* out, int64_t x_stride, int64_t out_stride) {
-  if (rows == 0) return;
-  const auto width = static_cast<int64_t>(weight.size());
-  if (x_stride == 0) x_stride = width;
-  scratch_.k = width;
-  scratch_.rows = rows;
-  scratch_.has_int8 = scratch_.has_ordered = false;
-  backend_->rms_norm(*pool_, x, x_stride, weight.data(), eps, scratch_);
-  const int64_t stride = out_stride != 0 ? out_stride : width;
-  for (int64_t r = 0; r < rows; ++r) {
-    std::memcpy(out + r * stride, scratch_.row(r), static_cast<size_t>(width) * sizeof(float));
-  }
-}
-
-void HeadOps::activate(kernels::Activation activation, const float* x, int64_t rows, int64_t width,
-                       float* out, bool accumulate) {
-  if (rows == 0) return;
-  scratch_.k = width;
-  scratch_.rows = rows;
-  scratch_.has_int8 = scratch_.has_ordered = false;
-  backend_->activate(*pool_, activation, x, scratch_);
-  const float* result = scratch_.row(0);
-  for (int64_t i = 0; i < rows * width; ++i) out[i] = (accumulate ? out[i] : 0.0f) + result[i];
-}
-
-void HeadOps::residual_blocks(std::span<const Linear> blocks, float* x, int64_t rows,
-                              float* scratch) {
-  for (const Linear& block : blocks) {
-    linear(block, x, rows, scratch);
-    activate(kernels::Activation::kSilu, scratch, rows, block.weight.n, x, true);
-  }
-}
-
-void HeadOps::target_norm(const float* x, int64_t rows, float* out) {
-  if (rows == 0) return;
-  const Blueprint& blueprint = *target_.blueprint;
-  const Norm& norm = target_.weights->output_norm;
-  const int64_t width = blueprint.config.hidden;
-  if (blueprint.norm == NormKind::kRms) {
-    return rms_norm(norm.weight, blueprint.norm_eps, x, rows, out);
-  }
-  scratch_.k = width;
-  scratch_.rows = rows;
-  scratch_.has_int8 = scratch_.has_ordered = false;
-  backend_->layer_norm(*pool_, x, width, norm.weight.data(), norm.bias.data(), blueprint.norm_eps,
-                       scratch_);
-  std::memcpy(out, scratch_.row(0), static_cast<size_t>(rows * width) * sizeof(float));
-}
-
-int gather_wanted(const HeadPass& pass, const float* x, int64_t width, float* out) {
-  int wanted = 0;
-  for (size_t r = 0; r < pass.batch.rows.size(); ++r) {
-    if (!pass.batch.rows[r].wants_logits) continue;
-    std::memcpy(out + wanted++ * width, x + static_cast<int64_t>(r) * width,
-                static_cast<size_t>(width) * sizeof(float));
-  }
-  return wanted;
-}
-
-int gather_wanted_features(const HeadPass& pass, int64_t width, float* out) {
-  int wanted = 0;
-  for (size_t r = 0; r < pass.batch.rows.size(); ++r) {
-    if (!pass.batch.rows[r].wants_logits) continue;
-    out = std::copy_n(pass.features[r], width, out);
-    ++wanted;
-  }
-  return wanted;
 }
 
 }  // namespace aerie

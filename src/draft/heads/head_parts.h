@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,6 +20,8 @@
 
 namespace aerie {
 
+struct HeadDevice;
+
 // The target that a head is loaded for, and where it will run. All of it outlives the head.
 struct HeadTarget {
   ModelParts parts;
@@ -29,6 +32,9 @@ struct HeadTarget {
   int max_rows = 512;
   int max_logits = 64;
   int max_positions = 0;  // that rows can have; kMostHeadDepth more than the longest sequence
+  // Of a head that the target's device computes: parts and backend are those of it.
+  std::shared_ptr<HeadDevice> device = nullptr;
+  int ranks = 0;  // tokens after a row that drafts ask for (HeadOutputs::top), where that helps
 
   // As layers of a head are loaded: nothing is kept of packed weights.
   ModelOptions model_options() const;
@@ -107,37 +113,5 @@ class OutputHead {
   const Linear* target_ = nullptr;
   std::vector<int32_t> ids_;
 };
-
-// Arithmetic on rows of floats, for what is not a transformer's layer.
-class HeadOps {
- public:
-  static Expected<HeadOps> create(const HeadTarget& target, int64_t max_rows, int64_t max_width);
-
-  // y [rows][w outputs] = x [rows][w inputs] w^T + bias, or += that. Rows of y are y_stride apart;
-  // 0: side by side.
-  void linear(const Linear& w, const float* x, int64_t rows, float* y, int64_t y_stride = 0,
-              bool accumulate = false);
-  // out [rows][width] = rms norm of x [rows][width]; rows are so far apart (0: side by side).
-  void rms_norm(std::span<const float> weight, double eps, const float* x, int64_t rows, float* out,
-                int64_t x_stride = 0, int64_t out_stride = 0);
-  // out [rows][width] = activation(x), or += that.
-  void activate(kernels::Activation activation, const float* x, int64_t rows, int64_t width,
-                float* out, bool accumulate = false);
-  // x [rows][width] += silu(w x + bias), for one block after the other. `scratch` is like x.
-  void residual_blocks(std::span<const Linear> blocks, float* x, int64_t rows, float* scratch);
-  // The target's final norm of x [rows][the target's hidden].
-  void target_norm(const float* x, int64_t rows, float* out);
-
- private:
-  const kernels::Backend* backend_ = nullptr;
-  ThreadPool* pool_ = nullptr;
-  ModelParts target_;
-  kernels::Activations scratch_;
-};
-
-// Copies the rows of x [rows of the pass][width] that want logits to `out`; how many there are.
-int gather_wanted(const HeadPass& pass, const float* x, int64_t width, float* out);
-// The same of the rows' features, the first `width` floats of each.
-int gather_wanted_features(const HeadPass& pass, int64_t width, float* out);
 
 }  // namespace aerie

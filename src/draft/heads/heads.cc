@@ -5,20 +5,26 @@
 #include <algorithm>
 #include <cassert>
 #include <filesystem>
+#include <functional>
 #include <utility>
 
 #include "base/errors.h"
+#include "base/log.h"
 #include "draft/heads/feature_network.h"
+#include "draft/heads/head_machine.h"
 #include "draft/method_settings.h"
 #include "draft/network/draft_vocabulary.h"
 #include "draft/network/layer_skip.h"
 #include "draft/network/vocabulary_map.h"
+#include "kernels/device/pack.h"
 #include "kv/kv_cache.h"
 #include "model/registry.h"
 #include "tensor/quantize.h"
 
 namespace aerie {
 namespace {
+
+using CheckMemory = std::function<Status(int64_t cache_bytes)>;
 
 // Rows of a head's pass.
 constexpr int kHeadPassRows = 256;
@@ -53,7 +59,6 @@ Expected<HeadSettings> head_settings(const MethodConfig& config, const DraftTarg
 
 HeadTarget head_target(const DraftTarget& target, const NetworkDrafterOptions& drafter) {
   HeadTarget out;
-  out.parts = target.model->parts();
   out.config = &target.model->config();
   out.file = target.file;
   out.backend = target.backend;
@@ -61,7 +66,21 @@ HeadTarget head_target(const DraftTarget& target, const NetworkDrafterOptions& d
   out.max_rows = drafter.max_rows;
   out.max_logits = drafter.max_logits;
   out.max_positions = target.max_positions + kMostHeadDepth;
+  out.ranks = drafter.shape != nullptr ? drafter.shape->most_ranks() : drafter.top_k;
   return out;
+}
+
+// What its weights take of a device's memory, about; embeddings stay with the host.
+int64_t device_head_bytes(const HeadFile& file) {
+  int64_t bytes = 0;
+  for (const TensorInfo& tensor : file.tensors()) {
+    if (!tensor.dtype || tensor.name.find("emb") != std::string::npos) continue;
+    const TensorView view = {*tensor.dtype, Device::kCpu, tensor.shape, nullptr};
+    if (view.rows() == 1) continue;
+    bytes += device::panels_of(view.rows()) *
+             device::panel_bytes(device::kind_of(view.dtype), view.row_length()).all();
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -87,44 +106,113 @@ Expected<std::unique_ptr<Drafter>> make_head_drafter(const MethodConfig& config,
   return make_head_drafter(config, host, {.path = config.text(kModelKey)});
 }
 
+namespace {
+
+// A head's making, once it is known how it drafts.
+struct Making {
+  const MethodConfig& config;
+  DraftHost& host;
+  const std::string& path;
+  FeatureNetworkOptions options;
+  HeadSettings settings;
+};
+
+Expected<std::unique_ptr<DraftNetwork>> make_network(const Making& making, HeadFile& file,
+                                                     const HeadTarget& target,
+                                                     const CheckMemory& check_memory) {
+  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<FeatureHead> head,
+                         making.config.method->load_head(file, target, making.settings));
+  if (const size_t taps = head->tap_layers().size();
+      taps > static_cast<size_t>(ModelOptions().max_taps)) {
+    return not_supported("{}: taps {} layers; up to {} can be tapped", making.path, taps,
+                         ModelOptions().max_taps);
+  }
+  if (target.device != nullptr) {
+    const Status packed = target.device->packer->status();
+    target.device->packer.reset();
+    AERIE_RETURN_IF_ERROR(packed);
+  }
+  AERIE_RETURN_IF_ERROR(check_memory(KvCache::bytes_needed(
+      head->cache_config(), target.max_positions, making.options.cache_type)));
+  return make_feature_network(std::move(head), making.options);
+}
+
+// On the device that computes the target.
+Expected<std::unique_ptr<DraftNetwork>> make_on_device(const Making& making, HeadFile& file) {
+  const DraftTarget& target = making.host.target();
+  HeadTarget for_head = head_target(target, making.options.drafter);
+  const DeviceParts on_device = target.model->device_parts();
+  put_on_device(on_device, for_head);
+  const int64_t wanted = (for_head.max_logits + device::kManyRows - 1) / device::kManyRows *
+                         int64_t{device::kManyRows};
+  AERIE_RETURN_IF_ERROR(making.host.check_device_memory(making.path, device_head_bytes(file), 0,
+                                                        wanted * for_head.config->vocab * 4));
+  return make_network(making, file, for_head, [&](int64_t cache) {
+    return making.host.check_device_memory(making.path, 0, cache, 0);
+  });
+}
+
+Expected<std::unique_ptr<DraftNetwork>> make_on_host(const Making& making, HeadFile& file) {
+  const DraftTarget& target = making.host.target();
+  HeadTarget for_head = head_target(target, making.options.drafter);
+  for_head.parts = target.model->parts();
+  if (for_head.parts.weights == nullptr) {
+    return not_supported("{}: {} has no embedding and output that a head can share", making.path,
+                         target.file->name());
+  }
+  return make_network(making, file, for_head, [&](int64_t cache) {
+    return making.host.check_memory(making.path, 0, cache, 0);
+  });
+}
+
+}  // namespace
+
+void put_on_device(const DeviceParts& on, HeadTarget& target) {
+  target.parts = on.parts;
+  target.device = std::make_shared<HeadDevice>(*target.backend, *on.device);
+  target.backend = &*target.device->packer;
+}
+
 Expected<std::unique_ptr<Drafter>> make_head_drafter(const MethodConfig& config, DraftHost& host,
                                                      const HeadDrafting& drafting) {
   const DraftTarget& target = host.target();
   const std::string& path = drafting.path;
-  AERIE_ASSIGN_OR_RETURN(HeadFile* const file, host.open_head(path, draft_type(config)));
+  AERIE_ASSIGN_OR_RETURN(HeadFile * file, host.open_head(path, draft_type(config)));
   AERIE_RETURN_IF_ERROR(check_tokenizer(file->name(), *target.tokenizer));
-  // Until here nothing is asked of the target's model: who only counts memory has none.
-  AERIE_RETURN_IF_ERROR(host.check_memory(path, packed_weight_bytes(*file, *target.backend), 0, 0));
-  FeatureNetworkOptions options;
-  options.drafter = read_network_options(config, target);
-  options.drafter.beams = drafting.beams;
-  AERIE_ASSIGN_OR_RETURN(const HeadSettings settings,
-                         head_settings(config, target, options.drafter));
-  options.drafter.max_rows = kHeadPassRows;
-  options.drafter.max_logits =
-      std::max(most_nodes_in_pass(options.drafter), draft_depth(options.drafter)) *
-      shared_draft_sequences(target);
-  options.drafter.pairing = fmt::format("{} for {}", path, target.file->name());
-  options.max_positions = target.max_positions;
-  options.cache_type = target.cache_type;
-  const HeadTarget for_head = head_target(target, options.drafter);
-  if (for_head.parts.weights == nullptr) {
-    return not_supported("{}: {} has no embedding and output that a head can share", path,
-                         target.file->name());
+  Making making{config, host, path, {}, {}};
+  NetworkDrafterOptions& drafter = making.options.drafter;
+  drafter = read_network_options(config, target);
+  drafter.beams = drafting.beams;
+  const auto check_host_memory = [&] {
+    return host.check_memory(path, packed_weight_bytes(*file, *target.backend), 0, 0);
+  };
+  // Who only counts memory has no model.
+  if (target.model == nullptr) {
+    AERIE_RETURN_IF_ERROR(check_host_memory());
+    return internal_error("{}: there is no target", path);
   }
-  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<FeatureHead> head,
-                         config.method->load_head(*file, for_head, settings));
-  if (const size_t taps = head->tap_layers().size();
-      taps > static_cast<size_t>(ModelOptions().max_taps)) {
-    return not_supported("{}: taps {} layers; up to {} can be tapped", path, taps,
-                         ModelOptions().max_taps);
+  AERIE_ASSIGN_OR_RETURN(making.settings, head_settings(config, target, drafter));
+  drafter.max_rows = kHeadPassRows;
+  drafter.max_logits =
+      std::max(most_nodes_in_pass(drafter), draft_depth(drafter)) * shared_draft_sequences(target);
+  drafter.pairing = fmt::format("{} for {}", path, target.file->name());
+  making.options.max_positions = target.max_positions;
+  making.options.cache_type = target.cache_type;
+  if (target.model->device_parts().device != nullptr) {
+    auto network = make_on_device(making, *file);
+    if (network.ok()) return make_network_drafter(std::move(network).value(), drafter);
+    const StatusCode code = network.status().code();
+    if (code != StatusCode::kUnsupported && code != StatusCode::kResourceExhausted) {
+      return network.status();
+    }
+    log(LogLevel::kWarning,
+        fmt::format("{}: the processor computes its drafts: {}", path, network.status().message()));
+    // Reading it may have changed it.
+    AERIE_ASSIGN_OR_RETURN(file, host.open_head(path, draft_type(config)));
   }
-  AERIE_RETURN_IF_ERROR(host.check_memory(
-      path, 0,
-      KvCache::bytes_needed(head->cache_config(), for_head.max_positions, target.cache_type), 0));
-  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<DraftNetwork> network,
-                         make_feature_network(std::move(head), options));
-  return make_network_drafter(std::move(network), options.drafter);
+  AERIE_RETURN_IF_ERROR(check_host_memory());
+  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<DraftNetwork> network, make_on_host(making, *file));
+  return make_network_drafter(std::move(network), drafter);
 }
 
 }  // namespace aerie

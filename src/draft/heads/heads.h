@@ -60,6 +60,10 @@ Expected<std::unique_ptr<FeatureHead>> load_head(std::string_view method, HeadFi
                                                  const HeadTarget& target,
                                                  const HeadSettings& settings);
 
+// For a head that is computed by the target's device: what it is loaded with. While
+// HeadDevice::packer is there, which has to go once it is loaded.
+void put_on_device(const DeviceParts& on, HeadTarget& target);
+
 // Method::make of heads: opens the folder, holds it against the target (sizes; the tokenizer, if
 // the folder has one) and the memory that is left.
 Expected<std::unique_ptr<Drafter>> make_head_drafter(const MethodConfig& config, DraftHost& host);
@@ -84,6 +88,7 @@ constexpr Method head_method(std::string_view name, std::string_view what,
       .check = check_head,
       .make = make_head_drafter,
       .load_head = load,
+      .has_cache = true,
   };
 }
 

@@ -11,8 +11,8 @@
 
 #include "base/errors.h"
 #include "draft/heads/feature_network.h"
+#include "draft/heads/head_machine.h"
 #include "draft/heads/heads.h"
-#include "model/layer_runner.h"
 
 namespace aerie {
 
@@ -41,7 +41,6 @@ struct HydraPrefix {
   Blueprint blueprint;
   TransformerLayer layer;
   std::vector<float> norm;
-  LayerRunner runner;
 };
 
 struct HydraWeights {
@@ -50,36 +49,14 @@ struct HydraWeights {
   std::optional<HydraPrefix> prefix;
 };
 
-class Hydra final : public FeatureHead {
+class Hydra final : public MachineHead {
  public:
-  Hydra(const HydraPlan& plan, HydraWeights weights, HeadOps ops, HeadOps feature_ops,
-        const HeadTarget& target)
-      : plan_(plan),
-        weights_(std::move(weights)),
-        ops_(std::move(ops)),
-        feature_ops_(std::move(feature_ops)),
-        pool_(*target.pool),
-        width_(static_cast<size_t>(target.config->hidden)),
-        taps_({target.config->layers - plan.offset}) {
-    const auto rows = static_cast<size_t>(target.max_logits);
-    const auto all = static_cast<size_t>(weights_.prefix ? target.max_rows : target.max_logits);
-    const auto heads = static_cast<size_t>(plan.heads);
-    features_.resize(std::max(all, rows) * width_);
-    h_.resize(rows * width_);
-    x_.resize(rows * width_);
-    scratch_.resize(rows * width_);
-    if (plan.grounded) {
-      input_.resize(rows * (heads + 1) * width_);
-      handed_.resize(rows * static_cast<size_t>(hidden()));
-    }
-    const size_t outputs = plan.grounded ? rows : std::max(rows, heads);
-    logits_.resize(outputs * static_cast<size_t>(vocab()));
-  }
+  static Expected<std::unique_ptr<FeatureHead>> create(const HydraPlan& plan, HydraWeights weights,
+                                                       const HeadTarget& target);
 
   std::span<const int32_t> tap_layers() const override { return taps_; }
   int feature_width() const override { return static_cast<int>(width_); }
-  // What the last head that has any is given of its parent's input.
-  int hidden() const override { return plan_.grounded ? plan_.heads * feature_width() : 0; }
+  int hidden() const override { return handed_width(plan_, static_cast<int>(width_)); }
   int vocab() const override { return weights_.heads[0].output.vocab(); }
   std::span<const int32_t> target_ids() const override {
     return weights_.heads[0].output.target_ids();
@@ -92,102 +69,130 @@ class Hydra final : public FeatureHead {
   HeadOutputs forward(const HeadPass& pass, KvCache& cache) override;
 
  private:
-  int64_t find_features(const HeadPass& pass, KvCache& cache);
-  void run_prefix(const HeadPass& pass, KvCache& cache);
-  int64_t extend(const HeadPass& pass);
-  void finish(const HydraHead& head, int64_t rows, float* logits, int64_t stride);
-  HeadOutputs draft_all(int64_t rows);
+  Hydra(std::unique_ptr<HeadMachine> machine, const HydraPlan& plan, HydraWeights weights,
+        const HeadTarget& target)
+      : MachineHead(std::move(machine)),
+        plan_(plan),
+        weights_(std::move(weights)),
+        width_(target.config->hidden),
+        taps_({target.config->layers - plan.offset}) {}
+  // What the last head that has any is given of its parent's input.
+  static int handed_width(const HydraPlan& plan, int width) {
+    return plan.grounded ? plan.heads * width : 0;
+  }
+  Status allocate();
+  void compute();
+  void find_features();
+  void run_prefix();
+  void draft_all();
+  void hand_on(HeadRows above, HeadRows token);
+  void finish(const HydraHead& head, int place);
 
   HydraPlan plan_;
   HydraWeights weights_;
-  HeadOps ops_, feature_ops_;
-  ThreadPool& pool_;
-  size_t width_;
+  int64_t width_;
   std::array<int32_t, 1> taps_;
   ModelConfig no_cache_;
-  std::vector<float> features_, h_, input_, handed_, x_, scratch_, logits_;
+  HeadRows features_, h_, token_, x_, scratch_;
+  // The pass under way.
+  HeadMachine::Inputs in_;
+  int depth_ = 0;
 };
 
-// h of the committed rows that want logits, in h_. How many there are.
-int64_t Hydra::find_features(const HeadPass& pass, KvCache& cache) {
-  const auto width = static_cast<int64_t>(width_);
+Expected<std::unique_ptr<FeatureHead>> Hydra::create(const HydraPlan& plan, HydraWeights weights,
+                                                     const HeadTarget& target) {
+  const int64_t width = target.config->hidden;
+  HeadSizes sizes;
+  if (weights.prefix) sizes.blueprint = &weights.prefix->blueprint;
+  sizes.features = plan.grounded ? plan.heads * width : width;
+  sizes.embedded = plan.grounded ? width : 0;
+  sizes.widest = plan.grounded ? (plan.heads + 1) * width : width;
+  sizes.handed = handed_width(plan, target.config->hidden);
+  sizes.vocab = weights.heads[0].output.vocab();
+  sizes.outputs = plan.grounded ? 1 : plan.heads;
+  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<HeadMachine> machine, HeadMachine::create(target, sizes));
+  std::unique_ptr<Hydra> head(new Hydra(std::move(machine), plan, std::move(weights), target));
+  AERIE_RETURN_IF_ERROR(head->allocate());
+  return std::unique_ptr<FeatureHead>(std::move(head));
+}
+
+Status Hydra::allocate() {
+  for (HeadRows* rows : {&features_, &h_, &token_, &x_, &scratch_}) {
+    AERIE_ASSIGN_OR_RETURN(*rows, machine().allocate(HeadWhich::kWanted, width_));
+  }
+  return {};
+}
+
+// h of the committed rows that want logits, in h_.
+void Hydra::find_features() {
   if (weights_.prefix) {
-    run_prefix(pass, cache);
-    HydraPrefix& prefix = *weights_.prefix;
-    const int64_t rows = gather_wanted(pass, prefix.runner.stream(), width, features_.data());
-    ops_.rms_norm(prefix.norm, prefix.blueprint.norm_eps, features_.data(), rows, h_.data());
-    return rows;
+    run_prefix();
+    const HydraPrefix& prefix = *weights_.prefix;
+    machine().gather(machine().stream(), features_);
+    machine().norm({prefix.norm, prefix.blueprint.norm_eps}, features_, HeadWhich::kWanted, h_);
+  } else if (plan_.offset == 0) {
+    machine().gather(in_.features, features_);
+    machine().target_norm(features_, HeadWhich::kWanted, h_);
+  } else {
+    machine().gather(in_.features, h_);
   }
-  float* features = plan_.offset == 0 ? features_.data() : h_.data();
-  const int64_t rows = gather_wanted_features(pass, width, features);
-  if (plan_.offset == 0) ops_.target_norm(features, rows, h_.data());
-  return rows;
 }
 
-void Hydra::run_prefix(const HeadPass& pass, KvCache& cache) {
-  HydraPrefix& prefix = *weights_.prefix;
-  prefix.runner.start(pass.batch);
-  float* stream = prefix.runner.stream();
-  float* features = plan_.offset == 0 ? features_.data() : stream;
-  for (const float* row : pass.features) features = std::copy_n(row, width_, features);
-  if (plan_.offset == 0) feature_ops_.target_norm(features_.data(), pass.batch.size(), stream);
-  prefix.runner.run(prefix.layer, prefix.blueprint.layers[0], cache, 0);
+void Hydra::run_prefix() {
+  if (plan_.offset == 0) {
+    machine().target_norm(in_.features, HeadWhich::kAll, machine().stream());
+  } else {
+    machine().copy(in_.features, HeadWhich::kAll, machine().stream());
+  }
+  machine().layer(weights_.prefix->layer, weights_.prefix->blueprint.layers[0], 0);
 }
 
-// The input of the head of this depth, in input_; of committed rows h_ is there. Its width.
-int64_t Hydra::extend(const HeadPass& pass) {
-  const size_t above = (static_cast<size_t>(pass.depth) + 1) * width_;
-  const auto handed = static_cast<size_t>(hidden());
-  const float* h = h_.data();
-  float* input = input_.data();
-  float* out = handed_.data();
-  for (size_t r = 0; r < pass.batch.rows.size(); ++r) {
-    const BatchRow& row = pass.batch.rows[r];
-    if (!row.wants_logits) continue;
-    std::copy_n(pass.depth == 0 ? h : pass.features[r], above, input);
-    weights_.embedding.row(row.token, input + above);
-    std::copy_n(input, std::min(handed, above + width_), out);
-    h += width_;
-    input += above + width_;
-    out += handed;
-  }
-  return static_cast<int64_t>(above + width_);
+// The beginning of what the heads below are given, as far as there are any.
+void Hydra::hand_on(HeadRows above, HeadRows token) {
+  const HeadRows handed = machine().handed();
+  machine().copy(above, HeadWhich::kWanted, handed.columns(0, above.width));
+  if (above.width + width_ > handed.width) return;
+  machine().copy(token, HeadWhich::kWanted, handed.columns(above.width, width_));
 }
 
 // From x_ on.
-void Hydra::finish(const HydraHead& head, int64_t rows, float* logits, int64_t stride) {
-  ops_.residual_blocks(head.blocks, x_.data(), rows, scratch_.data());
-  ops_.linear(head.output.linear(), x_.data(), rows, logits, stride);
+void Hydra::finish(const HydraHead& head, int place) {
+  machine().residual_blocks(head.blocks, x_, HeadWhich::kWanted, scratch_);
+  machine().output(head.output.linear(), {{x_}}, place);
 }
 
-HeadOutputs Hydra::draft_all(int64_t rows) {
-  const int64_t all = int64_t{plan_.heads} * vocab();
-  float* logits = logits_.data();
-  for (const HydraHead& head : weights_.heads) {
-    std::copy_n(h_.data(), static_cast<size_t>(rows) * width_, x_.data());
-    finish(head, rows, logits, all);
-    logits += vocab();
+void Hydra::draft_all() {
+  for (size_t i = 0; i < weights_.heads.size(); ++i) {
+    machine().copy(h_, HeadWhich::kWanted, x_);
+    finish(weights_.heads[i], static_cast<int>(i));
   }
-  return {std::span<const float>(logits_).first(static_cast<size_t>(rows * all)), {}};
+}
+
+void Hydra::compute() {
+  if (depth_ == 0) find_features();
+  if (!plan_.grounded) return draft_all();
+  // Nodes all want logits.
+  HeadRows above = in_.features, token = in_.embedded;
+  if (depth_ == 0) {
+    machine().gather(in_.embedded, token_);
+    above = h_;
+    token = token_;
+  }
+  hand_on(above, token);
+  const HydraHead& head = weights_.heads[static_cast<size_t>(depth_)];
+  machine().linear(*head.around, {{above}, {token}}, HeadWhich::kWanted, x_);
+  machine().linear(*head.narrow, {{above}, {token}}, HeadWhich::kWanted, scratch_);
+  machine().activate(kernels::Activation::kSilu, scratch_, HeadWhich::kWanted, x_, true);
+  finish(head, 0);
 }
 
 HeadOutputs Hydra::forward(const HeadPass& pass, KvCache& cache) {
   assert(pass.depth < plan_.heads);
-  const ThreadPool::Round round(pool_);
-  int64_t rows = pass.batch.size();
-  if (pass.depth == 0) rows = find_features(pass, cache);
-  if (!plan_.grounded) return draft_all(rows);
-  extend(pass);
-  const HydraHead& head = weights_.heads[static_cast<size_t>(pass.depth)];
-  const auto width = static_cast<int64_t>(width_);
-  ops_.linear(*head.around, input_.data(), rows, x_.data());
-  ops_.linear(*head.narrow, input_.data(), rows, scratch_.data());
-  ops_.activate(kernels::Activation::kSilu, scratch_.data(), rows, width, x_.data(), true);
-  finish(head, rows, logits_.data(), 0);
-  HeadOutputs out;
-  out.logits = std::span<const float>(logits_).first(static_cast<size_t>(rows * vocab()));
-  out.hidden = std::span<const float>(handed_).first(static_cast<size_t>(rows * hidden()));
-  return out;
+  depth_ = pass.depth;
+  in_ = machine().begin(
+      pass, cache, depth_, (depth_ + 1) * width_,
+      [this](const BatchRow& row, float* out) { weights_.embedding.row(row.token, out); });
+  return machine().run([this] { compute(); });
 }
 
 std::string block_name(const HydraPlan& plan, int head, int block) {
@@ -263,7 +268,7 @@ Expected<Blueprint> prefix_blueprint(const HeadFile& file, const HeadTarget& tar
 }
 
 Expected<HydraPrefix> load_prefix(WeightLoader& loader, const HeadFile& file,
-                                  const HeadTarget& target, const ModelOptions& model) {
+                                  const HeadTarget& target) {
   AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, prefix_blueprint(file, target));
   AERIE_ASSIGN_OR_RETURN(TransformerLayer layer, load_layer(loader, blueprint, 0));
   AERIE_ASSIGN_OR_RETURN(std::vector<float> norm, loader.vector("prefix_embeding_layer.norm.weight",
@@ -272,8 +277,7 @@ Expected<HydraPrefix> load_prefix(WeightLoader& loader, const HeadFile& file,
   loader.ignore("prefix_embeding_layer.embed_tokens.weight");
   loader.ignore("layers.0.self_attn.rotary_emb.inv_freq");
   ignore_rope_tensors(loader, blueprint);
-  AERIE_ASSIGN_OR_RETURN(LayerRunner runner, LayerRunner::create(blueprint, model));
-  return HydraPrefix{std::move(blueprint), std::move(layer), std::move(norm), std::move(runner)};
+  return HydraPrefix{std::move(blueprint), std::move(layer), std::move(norm)};
 }
 
 Expected<HydraHead> load_head(WeightLoader& loader, HeadFile& file, const HydraPlan& plan,
@@ -331,7 +335,7 @@ Expected<HydraWeights> load_weights(HeadFile& file, const HeadTarget& target,
   }
   AERIE_ASSIGN_OR_RETURN(const bool prefixed, has_prefix(file));
   if (prefixed) {
-    AERIE_ASSIGN_OR_RETURN(w.prefix, load_prefix(loader, file, target, model));
+    AERIE_ASSIGN_OR_RETURN(w.prefix, load_prefix(loader, file, target));
   }
   for (int i = 0; i < plan.heads; ++i) {
     AERIE_ASSIGN_OR_RETURN(HydraHead head, load_head(loader, file, plan, i, target, options));
@@ -361,13 +365,7 @@ Expected<std::unique_ptr<FeatureHead>> load_hydra(HeadFile& file, const HeadTarg
   AERIE_ASSIGN_OR_RETURN(const HydraPlan plan, read_plan(file, target, options.depth));
   const ModelOptions model = target.model_options();
   AERIE_ASSIGN_OR_RETURN(HydraWeights weights, load_weights(file, target, options, plan, model));
-  const int64_t width = target.config->hidden;
-  const int rows = weights.prefix ? target.max_rows : target.max_logits;
-  AERIE_ASSIGN_OR_RETURN(HeadOps feature_ops, HeadOps::create(target, rows, width));
-  AERIE_ASSIGN_OR_RETURN(HeadOps ops,
-                         HeadOps::create(target, target.max_logits, (plan.heads + 1) * width));
-  return std::unique_ptr<FeatureHead>(std::make_unique<Hydra>(
-      plan, std::move(weights), std::move(ops), std::move(feature_ops), target));
+  return Hydra::create(plan, std::move(weights), target);
 }
 
 }  // namespace

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cassert>
 #include <string>
 #include <utility>
 
 #include "base/errors.h"
 #include "draft/heads/feature_network.h"
+#include "draft/heads/head_machine.h"
 #include "draft/heads/heads.h"
 
 namespace aerie {
@@ -25,22 +25,10 @@ struct MedusaWeights {
   std::vector<OutputHead> outputs;          // of each head, or one for all
 };
 
-class Medusa final : public FeatureHead {
+class Medusa final : public MachineHead {
  public:
-  Medusa(MedusaWeights weights, HeadOps ops, const HeadTarget& target)
-      : weights_(std::move(weights)),
-        ops_(std::move(ops)),
-        pool_(*target.pool),
-        width_(static_cast<size_t>(target.config->hidden)),
-        taps_({target.config->layers}) {
-    const auto rows = static_cast<size_t>(target.max_logits);
-    const auto outputs = std::max(rows, weights_.blocks.size());
-    features_.resize(rows * width_);
-    normed_.resize(rows * width_);
-    x_.resize(rows * width_);
-    scratch_.resize(rows * width_);
-    logits_.resize(outputs * static_cast<size_t>(weights_.outputs[0].vocab()));
-  }
+  static Expected<std::unique_ptr<FeatureHead>> create(MedusaWeights weights,
+                                                       const HeadTarget& target);
 
   std::span<const int32_t> tap_layers() const override { return taps_; }
   int feature_width() const override { return static_cast<int>(width_); }
@@ -53,30 +41,49 @@ class Medusa final : public FeatureHead {
   HeadOutputs forward(const HeadPass& pass, KvCache& cache) override;
 
  private:
+  Medusa(std::unique_ptr<HeadMachine> machine, MedusaWeights weights, const HeadTarget& target)
+      : MachineHead(std::move(machine)),
+        weights_(std::move(weights)),
+        width_(target.config->hidden),
+        taps_({target.config->layers}) {}
+  void compute();
+
   MedusaWeights weights_;
-  HeadOps ops_;
-  ThreadPool& pool_;
-  size_t width_;
+  int64_t width_;
   std::array<int32_t, 1> taps_;
   ModelConfig no_cache_;
-  std::vector<float> features_, normed_, x_, scratch_, logits_;
+  HeadRows features_, normed_, x_, scratch_;
+  HeadMachine::Inputs in_;  // of the pass under way
 };
 
-HeadOutputs Medusa::forward(const HeadPass& pass, KvCache& /*cache*/) {
-  const ThreadPool::Round round(pool_);
-  const int64_t rows = gather_wanted_features(pass, feature_width(), features_.data());
-  ops_.target_norm(features_.data(), rows, normed_.data());
-  const size_t heads = weights_.blocks.size();
-  const int64_t all = static_cast<int64_t>(heads) * vocab();
-  assert(static_cast<size_t>(rows * all) <= logits_.size());
-  for (size_t i = 0; i < heads; ++i) {
-    std::copy_n(normed_.data(), static_cast<size_t>(rows) * width_, x_.data());
-    ops_.residual_blocks(weights_.blocks[i], x_.data(), rows, scratch_.data());
-    const OutputHead& output = weights_.outputs[weights_.outputs.size() > 1 ? i : 0];
-    ops_.linear(output.linear(), x_.data(), rows, logits_.data() + i * static_cast<size_t>(vocab()),
-                all);
+Expected<std::unique_ptr<FeatureHead>> Medusa::create(MedusaWeights weights,
+                                                      const HeadTarget& target) {
+  HeadSizes sizes;
+  sizes.features = sizes.widest = target.config->hidden;
+  sizes.vocab = weights.outputs[0].vocab();
+  sizes.outputs = static_cast<int>(weights.blocks.size());
+  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<HeadMachine> machine, HeadMachine::create(target, sizes));
+  std::unique_ptr<Medusa> head(new Medusa(std::move(machine), std::move(weights), target));
+  for (HeadRows* rows : {&head->features_, &head->normed_, &head->x_, &head->scratch_}) {
+    AERIE_ASSIGN_OR_RETURN(*rows, head->machine().allocate(HeadWhich::kWanted, head->width_));
   }
-  return {std::span<const float>(logits_).first(static_cast<size_t>(rows * all)), {}};
+  return std::unique_ptr<FeatureHead>(std::move(head));
+}
+
+void Medusa::compute() {
+  machine().gather(in_.features, features_);
+  machine().target_norm(features_, HeadWhich::kWanted, normed_);
+  for (size_t i = 0; i < weights_.blocks.size(); ++i) {
+    machine().copy(normed_, HeadWhich::kWanted, x_);
+    machine().residual_blocks(weights_.blocks[i], x_, HeadWhich::kWanted, scratch_);
+    const OutputHead& output = weights_.outputs[weights_.outputs.size() > 1 ? i : 0];
+    machine().output(output.linear(), {{x_}}, static_cast<int>(i));
+  }
+}
+
+HeadOutputs Medusa::forward(const HeadPass& pass, KvCache& cache) {
+  in_ = machine().begin(pass, cache, 0, width_, nullptr);
+  return machine().run([this] { compute(); });
 }
 
 // What a file calls its tensors.
@@ -260,10 +267,7 @@ Expected<std::unique_ptr<FeatureHead>> load_medusa(HeadFile& file, const HeadTar
   const ModelOptions model = target.model_options();
   AERIE_ASSIGN_OR_RETURN(MedusaWeights weights,
                          MedusaLoader(file, target, options, model, std::move(names)).load());
-  AERIE_ASSIGN_OR_RETURN(HeadOps ops,
-                         HeadOps::create(target, target.max_logits, target.config->hidden));
-  return std::unique_ptr<FeatureHead>(
-      std::make_unique<Medusa>(std::move(weights), std::move(ops), target));
+  return Medusa::create(std::move(weights), target);
 }
 
 }  // namespace

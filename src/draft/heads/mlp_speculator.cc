@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "draft/heads/feature_network.h"
+#include "draft/heads/head_machine.h"
 #include "draft/heads/heads.h"
 
 namespace aerie {
@@ -42,27 +43,11 @@ struct MlpSpeculatorWeights {
   std::vector<OutputHead> outputs;
 };
 
-class MlpSpeculator final : public FeatureHead {
+class MlpSpeculator final : public MachineHead {
  public:
-  MlpSpeculator(const MlpSpeculatorPlan& plan, MlpSpeculatorWeights weights, HeadOps ops,
-                const HeadTarget& target)
-      : plan_(plan),
-        weights_(std::move(weights)),
-        ops_(std::move(ops)),
-        pool_(*target.pool),
-        taps_({target.config->layers}) {
-    const auto rows = static_cast<size_t>(target.max_logits);
-    const auto widest = static_cast<size_t>(std::max(plan.width, plan.inner));
-    const double alpha = std::pow(0.5, 0.5 / plan.steps);
-    token_weight_ = static_cast<float>(
-        std::sqrt((1.0 - alpha * alpha) * static_cast<double>(plan.inner) / 2.0) / alpha);
-    input_.resize(rows * widest);
-    normed_.resize(rows * widest);
-    state_.resize(rows * static_cast<size_t>(plan.inner));
-    token_.resize(static_cast<size_t>(plan.inner));
-    logits_.resize(rows * static_cast<size_t>(vocab()));
-    input_scale_.assign(static_cast<size_t>(plan.width), std::numbers::sqrt2_v<float> / 2.0f);
-  }
+  static Expected<std::unique_ptr<FeatureHead>> create(const MlpSpeculatorPlan& plan,
+                                                       MlpSpeculatorWeights weights,
+                                                       const HeadTarget& target);
 
   std::span<const int32_t> tap_layers() const override { return taps_; }
   int feature_width() const override { return static_cast<int>(plan_.width); }
@@ -74,62 +59,89 @@ class MlpSpeculator final : public FeatureHead {
   HeadOutputs forward(const HeadPass& pass, KvCache& cache) override;
 
  private:
-  const float* begin(const HeadPass& pass, int64_t rows);
-  void mix_tokens(const HeadPass& pass, const TensorView& table);
+  MlpSpeculator(std::unique_ptr<HeadMachine> machine, const MlpSpeculatorPlan& plan,
+                MlpSpeculatorWeights weights, const HeadTarget& target);
+  HeadRows before();
+  void compute();
 
   MlpSpeculatorPlan plan_;
   MlpSpeculatorWeights weights_;
-  HeadOps ops_;
-  ThreadPool& pool_;
   std::array<int32_t, 1> taps_;
   ModelConfig no_cache_;
   float token_weight_ = 0.0f;
   std::vector<float> input_scale_;
-  std::vector<float> input_, normed_, state_, token_, logits_;
+  HeadRows normed_, scaled_, state_, mixed_;
+  // The pass under way.
+  HeadMachine::Inputs in_;
+  int depth_ = 0;
 };
 
+MlpSpeculator::MlpSpeculator(std::unique_ptr<HeadMachine> machine, const MlpSpeculatorPlan& plan,
+                             MlpSpeculatorWeights weights, const HeadTarget& target)
+    : MachineHead(std::move(machine)),
+      plan_(plan),
+      weights_(std::move(weights)),
+      taps_({target.config->layers}) {
+  const double alpha = std::pow(0.5, 0.5 / plan.steps);
+  token_weight_ = static_cast<float>(
+      std::sqrt((1.0 - alpha * alpha) * static_cast<double>(plan.inner) / 2.0) / alpha);
+  input_scale_.assign(static_cast<size_t>(plan.width), std::numbers::sqrt2_v<float> / 2.0f);
+}
+
+Expected<std::unique_ptr<FeatureHead>> MlpSpeculator::create(const MlpSpeculatorPlan& plan,
+                                                             MlpSpeculatorWeights weights,
+                                                             const HeadTarget& target) {
+  HeadSizes sizes;
+  sizes.features = sizes.widest = std::max(plan.width, plan.inner);
+  sizes.embedded = sizes.handed = plan.inner;
+  sizes.vocab = weights.outputs[0].vocab();
+  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<HeadMachine> machine, HeadMachine::create(target, sizes));
+  std::unique_ptr<MlpSpeculator> head(
+      new MlpSpeculator(std::move(machine), plan, std::move(weights), target));
+  const std::pair<HeadRows*, int64_t> all[] = {{&head->normed_, plan.width},
+                                               {&head->scaled_, plan.width},
+                                               {&head->state_, plan.inner},
+                                               {&head->mixed_, plan.inner}};
+  for (const auto& [rows, width] : all) {
+    AERIE_ASSIGN_OR_RETURN(*rows, head->machine().allocate(HeadWhich::kWanted, width));
+  }
+  return std::unique_ptr<FeatureHead>(std::move(head));
+}
+
 // The state that the rows of this depth start from.
-const float* MlpSpeculator::begin(const HeadPass& pass, int64_t rows) {
-  if (pass.depth > 0) {
-    gather_wanted_features(pass, plan_.inner, input_.data());
-    return input_.data();
-  }
-  gather_wanted_features(pass, plan_.width, input_.data());
-  ops_.target_norm(input_.data(), rows, normed_.data());
-  if (!plan_.scales_input) return normed_.data();
-  ops_.rms_norm(input_scale_, kEps, normed_.data(), rows, input_.data());
-  return input_.data();
+HeadRows MlpSpeculator::before() {
+  if (depth_ > 0) return in_.features;
+  machine().target_norm(in_.features, HeadWhich::kWanted, normed_);
+  if (!plan_.scales_input) return normed_;
+  machine().norm({input_scale_, kEps}, normed_, HeadWhich::kWanted, scaled_);
+  return scaled_;
 }
 
-void MlpSpeculator::mix_tokens(const HeadPass& pass, const TensorView& table) {
-  float* state = state_.data();
-  for (const BatchRow& row : pass.batch.rows) {
-    dequantize(table.dtype, table.row(row.token), table.row_length(), token_.data());
-    for (const float value : token_) *state++ += token_weight_ * value;
-  }
+void MlpSpeculator::compute() {
+  const auto at = static_cast<size_t>(plan_.own(depth_));
+  const auto projection = static_cast<size_t>(plan_.own_projection(depth_));
+  const HeadRows state = machine().handed();
+  machine().linear(weights_.projections[projection], {{before()}}, HeadWhich::kWanted, state_);
+  machine().add(in_.embedded, token_weight_, HeadWhich::kWanted, state_);
+  const Norm& norm = weights_.norms[at];
+  machine().norm({norm.weight, kEps}, state_, HeadWhich::kWanted, mixed_);
+  machine().shift(norm.bias, HeadWhich::kWanted, mixed_);
+  machine().activate(kernels::Activation::kGelu, mixed_, HeadWhich::kWanted, state);
+  machine().output(weights_.outputs[at].linear(), {{state}});
 }
 
-HeadOutputs MlpSpeculator::forward(const HeadPass& pass, KvCache& /*cache*/) {
+HeadOutputs MlpSpeculator::forward(const HeadPass& pass, KvCache& cache) {
   // Without a cache of its own a head is given no rows but those that draft.
   assert(std::ranges::all_of(pass.batch.rows, &BatchRow::wants_logits));
   assert(pass.depth < plan_.steps);
-  const ThreadPool::Round round(pool_);
-  const int64_t rows = pass.batch.size();
-  const auto at = static_cast<size_t>(plan_.own(pass.depth));
-  const auto projection = static_cast<size_t>(plan_.own_projection(pass.depth));
-  ops_.linear(weights_.projections[projection], begin(pass, rows), rows, state_.data());
-  mix_tokens(pass, weights_.embeddings[at].view);
-  const Norm& norm = weights_.norms[at];
-  ops_.rms_norm(norm.weight, kEps, state_.data(), rows, normed_.data());
-  for (int64_t i = 0; i < rows * plan_.inner; ++i) {
-    normed_[static_cast<size_t>(i)] += norm.bias[static_cast<size_t>(i % plan_.inner)];
-  }
-  ops_.activate(kernels::Activation::kGelu, normed_.data(), rows, plan_.inner, state_.data());
-  ops_.linear(weights_.outputs[at].linear(), state_.data(), rows, logits_.data());
-  HeadOutputs out;
-  out.logits = std::span<const float>(logits_).first(static_cast<size_t>(rows * vocab()));
-  out.hidden = std::span<const float>(state_).first(static_cast<size_t>(rows * plan_.inner));
-  return out;
+  depth_ = pass.depth;
+  in_ = machine().begin(pass, cache, depth_, depth_ == 0 ? plan_.width : plan_.inner,
+                        [this](const BatchRow& row, float* out) {
+                          const auto at = static_cast<size_t>(plan_.own(depth_));
+                          const TensorView& table = weights_.embeddings[at].view;
+                          dequantize(table.dtype, table.row(row.token), table.row_length(), out);
+                        });
+  return machine().run([this] { compute(); });
 }
 
 Expected<MlpSpeculatorPlan> read_plan(const HeadFile& file, const HeadTarget& target) {
@@ -204,10 +216,7 @@ Expected<std::unique_ptr<FeatureHead>> load_mlp_speculator(HeadFile& file, const
   const ModelOptions model = target.model_options();
   AERIE_ASSIGN_OR_RETURN(MlpSpeculatorWeights weights,
                          load_weights(file, target, options, plan, model));
-  AERIE_ASSIGN_OR_RETURN(
-      HeadOps ops, HeadOps::create(target, target.max_logits, std::max(plan.width, plan.inner)));
-  return std::unique_ptr<FeatureHead>(
-      std::make_unique<MlpSpeculator>(plan, std::move(weights), std::move(ops), target));
+  return MlpSpeculator::create(plan, std::move(weights), target);
 }
 
 }  // namespace

@@ -12,9 +12,9 @@
 
 #include "base/errors.h"
 #include "draft/heads/feature_network.h"
+#include "draft/heads/head_machine.h"
 #include "draft/heads/heads.h"
 #include "kernels/kv_layout.h"
-#include "model/layer_runner.h"
 
 namespace aerie {
 
@@ -58,10 +58,12 @@ struct MtpWeights {
   OutputHead output;
 };
 
-class Mtp final : public FeatureHead {
+class Mtp final : public MachineHead {
  public:
-  Mtp(const MtpPlan& plan, Blueprint blueprint, MtpWeights weights, LayerRunner runner, HeadOps ops,
-      const HeadTarget& target);
+  static Expected<std::unique_ptr<FeatureHead>> create(const MtpPlan& plan,
+                                                       const Blueprint& blueprint,
+                                                       MtpWeights weights,
+                                                       const HeadTarget& target);
 
   std::span<const int32_t> tap_layers() const override { return {&tap_, 1}; }
   int feature_width() const override { return static_cast<int>(width_); }
@@ -73,26 +75,32 @@ class Mtp final : public FeatureHead {
   HeadOutputs forward(const HeadPass& pass, KvCache& cache) override;
 
  private:
-  size_t modules() const { return weights_.modules.size(); }
-  void prepare(const HeadPass& pass);
-  const float* above(const HeadPass& pass, size_t row, size_t module) const;
-  void run_module(const HeadPass& pass, size_t module, KvCache& cache);
-  int hand_on(const HeadPass& pass, size_t module, bool wants_logits);
-  const float* recall(int32_t slot, size_t module) const;
-  void remember(const HeadPass& pass);
+  Mtp(std::unique_ptr<HeadMachine> machine, const MtpPlan& plan, const Blueprint& blueprint,
+      MtpWeights weights, const HeadTarget& target);
+  Status allocate();
+  int64_t modules() const { return std::ssize(weights_.modules); }
+  HeadNorm norm(const std::vector<float>& weight) const { return {weight, blueprint_.norm_eps}; }
+  void compute();
+  HeadRows features_of(int64_t module);
+  const float* above(size_t row, int64_t module) const;
+  void run_module(int64_t module);
+  void hand_on(int64_t module, bool wants_logits);
+  const float* recall(int32_t slot, int64_t module) const;
+  void remember();
 
   MtpPlan plan_;
   Blueprint blueprint_;
   MtpWeights weights_;
-  LayerRunner runner_;
-  HeadOps ops_;
-  ThreadPool& pool_;
   int32_t tap_;
-  size_t width_;
-  int64_t rows_ = 0;  // of the pass
-  std::vector<float> embedded_, features_, normed_, input_;
-  std::vector<std::vector<float>> outputs_;  // [all modules but the last][rows][width]
-  std::vector<float> wanted_, normed_wanted_, logits_, hidden_;
+  int64_t width_;
+  HeadRows normed_, wanted_;
+  // The pass under way.
+  HeadMachine::Inputs in_;
+  const HeadPass* pass_ = nullptr;
+  // Of several modules, which the processor alone has: what those but the last give for all rows,
+  // and what one of them is given.
+  std::vector<HeadRows> outputs_;
+  HeadRows above_;
   // Where rows of committed positions go on: [kRemembered][all modules but the last][width] of the
   // rows in these slots.
   std::vector<int32_t> remembered_slots_;
@@ -100,82 +108,70 @@ class Mtp final : public FeatureHead {
   size_t next_remembered_ = 0;
 };
 
-Mtp::Mtp(const MtpPlan& plan, Blueprint blueprint, MtpWeights weights, LayerRunner runner,
-         HeadOps ops, const HeadTarget& target)
-    : plan_(plan),
-      blueprint_(std::move(blueprint)),
+Mtp::Mtp(std::unique_ptr<HeadMachine> machine, const MtpPlan& plan, const Blueprint& blueprint,
+         MtpWeights weights, const HeadTarget& target)
+    : MachineHead(std::move(machine)),
+      plan_(plan),
+      blueprint_(blueprint),
       weights_(std::move(weights)),
-      runner_(std::move(runner)),
-      ops_(std::move(ops)),
-      pool_(*target.pool),
       tap_(target.config->layers),
-      width_(static_cast<size_t>(blueprint_.config.hidden)) {
-  const auto rows = static_cast<size_t>(target.max_rows);
-  const auto wanted = static_cast<size_t>(target.max_logits);
-  embedded_.resize(rows * width_);
-  features_.resize(rows * width_);
-  normed_.resize(rows * width_);
-  input_.resize(2 * rows * width_);
-  outputs_.assign(modules() - 1, std::vector<float>(rows * width_));
-  wanted_.resize(wanted * width_);
-  normed_wanted_.resize(wanted * width_);
-  hidden_.resize(wanted * modules() * width_);
-  logits_.resize(wanted * static_cast<size_t>(weights_.output.vocab()));
-  if (modules() > 1) {
-    remembered_slots_.assign(kRemembered, -1);
-    remembered_.resize(kRemembered * (modules() - 1) * width_);
-  }
+      width_(blueprint_.config.hidden) {
+  if (modules() == 1) return;
+  remembered_slots_.assign(kRemembered, -1);
+  remembered_.resize(kRemembered * static_cast<size_t>((modules() - 1) * width_));
 }
 
-// The rows' embeddings, and the target's features of committed ones.
-void Mtp::prepare(const HeadPass& pass) {
-  for (size_t r = 0; r < pass.batch.rows.size(); ++r) {
-    const BatchRow& row = pass.batch.rows[r];
-    float* out = embedded_.data() + r * width_;
-    if (plan_.zero_first && row.position == 0) {
-      std::fill_n(out, width_, 0.0f);
-    } else {
-      weights_.embedding.row(row.token, out);
-    }
-  }
-  if (pass.depth > 0) return;
-  float* out = features_.data();
-  for (const float* row : pass.features) out = std::copy_n(row, width_, out);
-  if (!plan_.feature_normed) return;
-  ops_.target_norm(features_.data(), rows_, normed_.data());
-  features_.swap(normed_);
+Expected<std::unique_ptr<FeatureHead>> Mtp::create(const MtpPlan& plan, const Blueprint& blueprint,
+                                                   MtpWeights weights, const HeadTarget& target) {
+  const int64_t width = blueprint.config.hidden;
+  HeadSizes sizes;
+  sizes.blueprint = &blueprint;
+  sizes.features = sizes.handed = std::ssize(weights.modules) * width;
+  sizes.embedded = width;
+  sizes.widest = 2 * width;
+  sizes.vocab = weights.output.vocab();
+  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<HeadMachine> machine, HeadMachine::create(target, sizes));
+  std::unique_ptr<Mtp> head(
+      new Mtp(std::move(machine), plan, blueprint, std::move(weights), target));
+  AERIE_RETURN_IF_ERROR(head->allocate());
+  return std::unique_ptr<FeatureHead>(std::move(head));
 }
 
-// What a row's feature is, but for the first module's rows of committed positions; null: there is
-// none.
-const float* Mtp::above(const HeadPass& pass, size_t row, size_t module) const {
-  if (pass.depth > 0) {
-    // Beyond the last module's own depth that takes its own.
-    const bool own = static_cast<size_t>(pass.depth) > module;
-    return pass.features[row] + (own ? module : module - 1) * width_;
+Status Mtp::allocate() {
+  AERIE_ASSIGN_OR_RETURN(normed_, machine().allocate(HeadWhich::kAll, width_));
+  AERIE_ASSIGN_OR_RETURN(wanted_, machine().allocate(HeadWhich::kWanted, width_));
+  if (modules() == 1) return {};
+  AERIE_ASSIGN_OR_RETURN(above_, machine().allocate(HeadWhich::kAll, width_));
+  for (int64_t i = 0; i + 1 < modules(); ++i) {
+    AERIE_ASSIGN_OR_RETURN(outputs_.emplace_back(), machine().allocate(HeadWhich::kAll, width_));
   }
-  const BatchRow& info = pass.batch.rows[row];
+  return {};
+}
+
+// What a committed row's feature is, but for the first module's; null: there is none.
+const float* Mtp::above(size_t row, int64_t module) const {
+  const BatchRow& info = pass_->batch.rows[row];
   if (info.parent >= 0) {
-    return outputs_[module - 1].data() + static_cast<size_t>(info.parent) * width_;
+    return outputs_[static_cast<size_t>(module - 1)].data + info.parent * width_;
   }
   if (info.position == 0) return nullptr;
-  const BatchSequence& sequence = pass.batch.sequences[static_cast<size_t>(info.sequence)];
+  const BatchSequence& sequence = pass_->batch.sequences[static_cast<size_t>(info.sequence)];
   const int before = info.position - 1;
   const int32_t page = sequence.pages[static_cast<size_t>(before / kernels::kPagePositions)];
   return recall(page * kernels::kPagePositions + before % kernels::kPagePositions, module - 1);
 }
 
-const float* Mtp::recall(int32_t slot, size_t module) const {
+const float* Mtp::recall(int32_t slot, int64_t module) const {
   const auto found = std::ranges::find(remembered_slots_, slot);
   if (found == remembered_slots_.end()) return nullptr;
-  const auto place = static_cast<size_t>(found - remembered_slots_.begin());
+  const int64_t place = found - remembered_slots_.begin();
   return remembered_.data() + (place * (modules() - 1) + module) * width_;
 }
 
 // The last rows of committed positions. A slot is asked for only while its row is such a one, so
 // what was there before it cannot be taken for it.
-void Mtp::remember(const HeadPass& pass) {
-  const std::vector<BatchRow>& rows = pass.batch.rows;
+void Mtp::remember() {
+  const std::vector<BatchRow>& rows = pass_->batch.rows;
   for (size_t r = 0; r < rows.size(); ++r) {
     if (r + 1 < rows.size() && rows[r + 1].parent == static_cast<int32_t>(r)) continue;
     auto place = std::ranges::find(remembered_slots_, rows[r].slot);
@@ -184,75 +180,85 @@ void Mtp::remember(const HeadPass& pass) {
       next_remembered_ = (next_remembered_ + 1) % remembered_slots_.size();
     }
     *place = rows[r].slot;
-    float* out = remembered_.data() +
-                 static_cast<size_t>(place - remembered_slots_.begin()) * (modules() - 1) * width_;
-    for (const std::vector<float>& module : outputs_) {
-      out = std::copy_n(module.data() + r * width_, width_, out);
+    float* out =
+        remembered_.data() + (place - remembered_slots_.begin()) * (modules() - 1) * width_;
+    for (const HeadRows& module : outputs_) {
+      out = std::copy_n(module.data + static_cast<int64_t>(r) * width_, width_, out);
     }
   }
+}
+
+HeadRows Mtp::features_of(int64_t module) {
+  if (pass_->depth > 0) {
+    // Beyond the last module's own depth that takes its own.
+    const bool own = pass_->depth > module;
+    return in_.features.columns((own ? module : module - 1) * width_, width_);
+  }
+  if (module > 0) {
+    for (size_t r = 0; r < pass_->batch.rows.size(); ++r) {
+      const float* from = above(r, module);
+      float* out = above_.data + static_cast<int64_t>(r) * width_;
+      from != nullptr ? std::copy_n(from, width_, out) : std::fill_n(out, width_, 0.0f);
+    }
+    return above_;
+  }
+  if (!plan_.feature_normed) return in_.features;
+  machine().target_norm(in_.features, HeadWhich::kAll, normed_);
+  return normed_;
 }
 
 // Leaves what the module's layer gives in the stream.
-void Mtp::run_module(const HeadPass& pass, size_t module, KvCache& cache) {
-  const MtpModule& weights = weights_.modules[module];
-  const float* features = features_.data();
-  if (pass.depth > 0 || module > 0) {
-    for (size_t r = 0; r < pass.batch.rows.size(); ++r) {
-      const float* from = above(pass, r, module);
-      float* out = normed_.data() + r * width_;
-      from != nullptr ? std::copy_n(from, width_, out) : std::fill_n(out, width_, 0.0f);
-    }
-    features = normed_.data();
-  }
-  const size_t embedding_at = plan_.hidden_first ? width_ : 0;
-  const auto stride = static_cast<int64_t>(2 * width_);
-  ops_.rms_norm(weights.embedding_norm, blueprint_.norm_eps, embedded_.data(), rows_,
-                input_.data() + embedding_at, 0, stride);
-  ops_.rms_norm(weights.hidden_norm, blueprint_.norm_eps, features, rows_,
-                input_.data() + width_ - embedding_at, 0, stride);
-  ops_.linear(weights.project, input_.data(), rows_, runner_.stream());
-  runner_.run(weights.layer, blueprint_.layers[module], cache, static_cast<int>(module));
+void Mtp::run_module(int64_t module) {
+  const auto at = static_cast<size_t>(module);
+  const MtpModule& weights = weights_.modules[at];
+  const HeadPart embedded = {in_.embedded, norm(weights.embedding_norm)};
+  const HeadPart hidden = {features_of(module), norm(weights.hidden_norm)};
+  machine().linear(weights.project,
+                   {plan_.hidden_first ? hidden : embedded, plan_.hidden_first ? embedded : hidden},
+                   HeadWhich::kAll, machine().stream());
+  machine().layer(weights.layer, blueprint_.layers[at], static_cast<int>(module));
 }
 
-// What the module's rows hand on, and their logits; how many want that.
-int Mtp::hand_on(const HeadPass& pass, size_t module, bool wants_logits) {
-  const std::vector<float>& norm = weights_.modules[module].output_norm;
-  if (pass.depth == 0 && module + 1 < modules()) {
-    float* out = outputs_[module].data();
-    if (plan_.handed_normed) {
-      ops_.rms_norm(norm, blueprint_.norm_eps, runner_.stream(), rows_, out);
-    } else {
-      std::copy_n(runner_.stream(), static_cast<size_t>(rows_) * width_, out);
-    }
+// What the module's rows hand on, and their logits.
+void Mtp::hand_on(int64_t module, bool wants_logits) {
+  const HeadNorm normed = norm(weights_.modules[static_cast<size_t>(module)].output_norm);
+  if (pass_->depth == 0 && module + 1 < modules()) {
+    machine().norm(plan_.handed_normed ? normed : HeadNorm(), machine().stream(), HeadWhich::kAll,
+                   outputs_[static_cast<size_t>(module)]);
   }
-  const int wanted =
-      gather_wanted(pass, runner_.stream(), static_cast<int64_t>(width_), wanted_.data());
-  ops_.rms_norm(norm, blueprint_.norm_eps, wanted_.data(), wanted, normed_wanted_.data());
-  if (wants_logits) {
-    ops_.linear(weights_.output.linear(), normed_wanted_.data(), wanted, logits_.data());
+  const HeadRows handed = machine().handed().columns(module * width_, width_);
+  const Linear& output = weights_.output.linear();
+  if (plan_.handed_normed) {
+    machine().gather(machine().stream(), wanted_);
+    machine().norm(normed, wanted_, HeadWhich::kWanted, handed);
+    if (wants_logits) machine().output(output, {{handed}});
+  } else {
+    machine().gather(machine().stream(), handed);
+    if (wants_logits) machine().output(output, {{handed, normed}});
   }
-  const float* from = plan_.handed_normed ? normed_wanted_.data() : wanted_.data();
-  for (size_t r = 0; r < static_cast<size_t>(wanted); ++r) {
-    std::copy_n(from + r * width_, width_, hidden_.data() + (r * modules() + module) * width_);
+}
+
+void Mtp::compute() {
+  const int64_t first = std::min<int64_t>(pass_->depth, modules() - 1);
+  for (int64_t module = first; module < modules(); ++module) {
+    run_module(module);
+    hand_on(module, module == first);
   }
-  return wanted;
 }
 
 HeadOutputs Mtp::forward(const HeadPass& pass, KvCache& cache) {
-  const ThreadPool::Round round(pool_);
-  rows_ = pass.batch.size();
-  prepare(pass);
-  runner_.start(pass.batch);
-  const size_t first = std::min(static_cast<size_t>(pass.depth), modules() - 1);
-  int wanted = 0;
-  for (size_t module = first; module < modules(); ++module) {
-    run_module(pass, module, cache);
-    wanted = hand_on(pass, module, module == first);
-  }
-  if (pass.depth == 0 && modules() > 1) remember(pass);
-  const auto count = static_cast<size_t>(wanted);
-  return {.logits = std::span<const float>(logits_).first(count * static_cast<size_t>(vocab())),
-          .hidden = std::span<const float>(hidden_).first(count * modules() * width_)};
+  pass_ = &pass;
+  in_ = machine().begin(pass, cache, pass.depth > 0 ? 1 : 0, pass.depth > 0 ? hidden() : width_,
+                        [this](const BatchRow& row, float* out) {
+                          if (plan_.zero_first && row.position == 0) {
+                            std::fill_n(out, width_, 0.0f);
+                          } else {
+                            weights_.embedding.row(row.token, out);
+                          }
+                        });
+  const HeadOutputs outputs = machine().run([this] { compute(); });
+  if (pass.depth == 0 && modules() > 1) remember();
+  return outputs;
 }
 
 using Names = std::vector<std::pair<std::string, std::string>>;
@@ -554,14 +560,11 @@ Expected<std::unique_ptr<FeatureHead>> load_mtp_head(HeadFile& file, const HeadT
   const int64_t width = blueprint.config.hidden;
   AERIE_RETURN_IF_ERROR(
       require_equal(file, "its hidden size", width, "the target's", target.config->hidden));
+  if (target.device != nullptr && plan.modules > 1) {
+    return not_supported("there is no device code for {} modules yet, only for one", plan.modules);
+  }
   AERIE_ASSIGN_OR_RETURN(MtpWeights weights, load_weights(file, target, options, plan, blueprint));
-  AERIE_ASSIGN_OR_RETURN(LayerRunner runner,
-                         LayerRunner::create(blueprint, target.model_options()));
-  AERIE_ASSIGN_OR_RETURN(
-      HeadOps ops,
-      HeadOps::create(target, std::max(target.max_rows, target.max_logits), 2 * width));
-  return std::unique_ptr<FeatureHead>(std::make_unique<Mtp>(
-      plan, blueprint, std::move(weights), std::move(runner), std::move(ops), target));
+  return Mtp::create(plan, blueprint, std::move(weights), target);
 }
 
 constexpr MethodKey kFeatureNormed =

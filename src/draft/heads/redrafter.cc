@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "draft/heads/head_machine.h"
 #include "draft/heads/heads.h"
 
 namespace aerie {
@@ -28,27 +28,10 @@ struct RedrafterWeights {
   OutputHead output;
 };
 
-class Redrafter final : public FeatureHead {
+class Redrafter final : public MachineHead {
  public:
-  Redrafter(int64_t exit, RedrafterWeights weights, HeadOps ops, const HeadTarget& target)
-      : weights_(std::move(weights)),
-        ops_(std::move(ops)),
-        pool_(*target.pool),
-        target_(*target.parts.weights),
-        width_(target.config->hidden),
-        taps_({target.config->layers}) {
-    const auto rows = static_cast<size_t>(target.max_logits);
-    const size_t each = rows * static_cast<size_t>(width_);
-    features_.resize(each);
-    states_.resize(each);
-    tokens_.resize(each);
-    mixed_.resize(each);
-    handed_.resize(2 * each);
-    input_.resize(2 * each);
-    x_.resize(rows * static_cast<size_t>(exit));
-    scratch_.resize(x_.size());
-    logits_.resize(rows * static_cast<size_t>(vocab()));
-  }
+  static Expected<std::unique_ptr<FeatureHead>> create(int64_t exit, RedrafterWeights weights,
+                                                       const HeadTarget& target);
 
   std::span<const int32_t> tap_layers() const override { return taps_; }
   int feature_width() const override { return static_cast<int>(width_); }
@@ -59,74 +42,91 @@ class Redrafter final : public FeatureHead {
   HeadOutputs forward(const HeadPass& pass, KvCache& cache) override;
 
  private:
-  void begin(const HeadPass& pass);
-  void step(const HeadPass& pass);
+  Redrafter(std::unique_ptr<HeadMachine> machine, RedrafterWeights weights,
+            const HeadTarget& target)
+      : MachineHead(std::move(machine)),
+        weights_(std::move(weights)),
+        target_(*target.parts.weights),
+        width_(target.config->hidden),
+        taps_({target.config->layers}) {}
+  void step(HeadRows state);
+  void compute();
 
   RedrafterWeights weights_;
-  HeadOps ops_;
-  ThreadPool& pool_;
   const TransformerWeights& target_;
   int64_t width_;
   std::array<int32_t, 1> taps_;
   ModelConfig no_cache_;
-  // h and s of the rows, the embedding of their tokens.
-  std::vector<float> features_, states_, tokens_;
-  std::vector<float> mixed_, handed_, input_, x_, scratch_, logits_;
+  // h and s of the rows; the state before all tokens.
+  HeadRows normed_, states_, zeros_;
+  HeadRows mixed_, x_, scratch_;
+  // The pass under way.
+  HeadMachine::Inputs in_;
+  bool of_nodes_ = false;
 };
 
-void Redrafter::begin(const HeadPass& pass) {
-  const auto width = static_cast<size_t>(width_);
-  const size_t rows = pass.batch.rows.size();
-  if (pass.depth == 0) {
-    gather_wanted_features(pass, width_, mixed_.data());
-    ops_.target_norm(mixed_.data(), static_cast<int64_t>(rows), features_.data());
-    std::fill_n(states_.begin(), rows * width, 0.0f);
+Expected<std::unique_ptr<FeatureHead>> Redrafter::create(int64_t exit, RedrafterWeights weights,
+                                                         const HeadTarget& target) {
+  const int64_t width = target.config->hidden;
+  HeadSizes sizes;
+  sizes.features = sizes.handed = 2 * width;
+  sizes.embedded = width;
+  sizes.widest = std::max(2 * width, exit);
+  sizes.vocab = weights.output.vocab();
+  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<HeadMachine> machine, HeadMachine::create(target, sizes));
+  std::unique_ptr<Redrafter> head(new Redrafter(std::move(machine), std::move(weights), target));
+  const std::pair<HeadRows*, int64_t> all[] = {{&head->normed_, width}, {&head->states_, width},
+                                               {&head->zeros_, width},  {&head->mixed_, width},
+                                               {&head->x_, exit},       {&head->scratch_, exit}};
+  for (const auto& [rows, of] : all) {
+    AERIE_ASSIGN_OR_RETURN(*rows, head->machine().allocate(HeadWhich::kWanted, of));
   }
-  for (size_t r = 0; r < rows; ++r) {
-    embed_token(target_, pass.batch.rows[r].token, tokens_.data() + r * width);
-    if (pass.depth == 0) continue;
-    std::copy_n(pass.features[r], width, states_.data() + r * width);
-    std::copy_n(pass.features[r] + width, width, features_.data() + r * width);
-  }
+  return std::unique_ptr<FeatureHead>(std::move(head));
 }
 
-// The states with the rows' tokens in them.
-void Redrafter::step(const HeadPass& pass) {
-  const int64_t rows = pass.batch.size();
-  const int64_t count = rows * width_;
+// The states with the rows' tokens in them, in states_.
+void Redrafter::step(HeadRows state) {
+  constexpr HeadWhich kWanted = HeadWhich::kWanted;
   if (!weights_.state) {
-    for (size_t i = 0; i < static_cast<size_t>(count); ++i) states_[i] += tokens_[i];
+    machine().copy(state, kWanted, states_);
+    machine().add(in_.embedded, 1.0f, kWanted, states_);
     return;
   }
-  ops_.linear(*weights_.token, tokens_.data(), rows, mixed_.data());
-  ops_.linear(*weights_.state, states_.data(), rows, mixed_.data(), 0, true);
-  ops_.activate(kernels::Activation::kSilu, mixed_.data(), rows, width_, states_.data());
+  machine().linear(*weights_.token, {{in_.embedded}}, kWanted, mixed_);
+  machine().linear(*weights_.state, {{state}}, kWanted, mixed_, true);
+  machine().activate(kernels::Activation::kSilu, mixed_, kWanted, states_);
 }
 
-HeadOutputs Redrafter::forward(const HeadPass& pass, KvCache& /*cache*/) {
+void Redrafter::compute() {
+  constexpr HeadWhich kWanted = HeadWhich::kWanted;
+  HeadRows feature = normed_;
+  if (of_nodes_) {
+    feature = in_.features.columns(width_, width_);
+  } else {
+    machine().target_norm(in_.features, kWanted, normed_);
+  }
+  step(of_nodes_ ? in_.features.columns(0, width_) : zeros_);
+  const HeadRows handed = machine().handed();
+  machine().copy(states_, kWanted, handed.columns(0, width_));
+  machine().copy(feature, kWanted, handed.columns(width_, width_));
+  if (weights_.input) {
+    machine().linear(*weights_.input, {{feature}, {states_}}, kWanted, x_);
+  } else {
+    machine().copy(feature, kWanted, x_.columns(0, width_));
+    machine().copy(states_, kWanted, x_.columns(width_, width_));
+  }
+  machine().residual_blocks(weights_.blocks, x_, kWanted, scratch_);
+  machine().output(weights_.output.linear(), {{x_}});
+}
+
+HeadOutputs Redrafter::forward(const HeadPass& pass, KvCache& cache) {
   // Without a cache of its own a head is given no rows but those that draft.
   assert(std::ranges::all_of(pass.batch.rows, &BatchRow::wants_logits));
-  const ThreadPool::Round round(pool_);
-  const auto width = static_cast<size_t>(width_);
-  const size_t rows = pass.batch.rows.size();
-  begin(pass);
-  step(pass);
-  // What a block changes in place is x_; input_ may be that itself.
-  float* input = weights_.input ? input_.data() : x_.data();
-  for (size_t r = 0; r < rows; ++r) {
-    const float* state = states_.data() + r * width;
-    const float* feature = features_.data() + r * width;
-    std::copy_n(feature, width, std::copy_n(state, width, handed_.data() + 2 * r * width));
-    std::copy_n(state, width, std::copy_n(feature, width, input + 2 * r * width));
-  }
-  const auto all = static_cast<int64_t>(rows);
-  if (weights_.input) ops_.linear(*weights_.input, input, all, x_.data());
-  ops_.residual_blocks(weights_.blocks, x_.data(), all, scratch_.data());
-  ops_.linear(weights_.output.linear(), x_.data(), all, logits_.data());
-  HeadOutputs out;
-  out.logits = std::span<const float>(logits_).first(rows * static_cast<size_t>(vocab()));
-  out.hidden = std::span<const float>(handed_).first(2 * rows * width);
-  return out;
+  of_nodes_ = pass.depth > 0;
+  in_ = machine().begin(
+      pass, cache, of_nodes_ ? 1 : 0, of_nodes_ ? 2 * width_ : width_,
+      [this](const BatchRow& row, float* out) { embed_token(target_, row.token, out); });
+  return machine().run([this] { compute(); });
 }
 
 struct RedrafterPlan {
@@ -192,10 +192,7 @@ Expected<std::unique_ptr<FeatureHead>> load_redrafter(HeadFile& file, const Head
   const ModelOptions model = target.model_options();
   AERIE_ASSIGN_OR_RETURN(RedrafterWeights weights,
                          load_weights(file, target, options, plan, model));
-  const int64_t widest = std::max<int64_t>(2 * int64_t{target.config->hidden}, plan.exit);
-  AERIE_ASSIGN_OR_RETURN(HeadOps ops, HeadOps::create(target, target.max_logits, widest));
-  return std::unique_ptr<FeatureHead>(
-      std::make_unique<Redrafter>(plan.exit, std::move(weights), std::move(ops), target));
+  return Redrafter::create(plan.exit, std::move(weights), target);
 }
 
 }  // namespace

@@ -243,13 +243,14 @@ DraftOutputs ModelNetwork::run() {
     fail(status);
     return {};
   }
-  if (!translates()) return {logits, outputs.vocab, {}};
+  if (!translates()) return {logits, outputs.vocab, {}, static_cast<int>(rows)};
   const auto width = static_cast<size_t>(vocab_), own = static_cast<size_t>(outputs.vocab);
   for (size_t row = 0; row < rows; ++row) {
     options_.vocabulary->translate(logits.subspan(row * own, own),
                                    std::span(translated_).subspan(row * width, width));
   }
-  return {std::span<const float>(translated_).first(rows * width), vocab_, {}};
+  return {
+      std::span<const float>(translated_).first(rows * width), vocab_, {}, static_cast<int>(rows)};
 }
 
 void ModelNetwork::observe(int place, const DraftCommit& /*commit*/,
@@ -286,10 +287,10 @@ KvCache::Windows windows_of(const DraftModelOptions& options) {
 
 }  // namespace
 
-int64_t draft_cache_bytes(const ModelConfig& model, const DraftModelOptions& options) {
-  return KvCache::bytes_needed(model, options.max_positions, options.cache_type,
-                               windows_of(options)) +
-         KvCache::state_bytes_needed(model, options.max_sequences, states_of(options));
+KvCache::Creation draft_cache(const ModelConfig& model, const DraftModelOptions& options) {
+  const int longest = std::min(options.max_positions, model.context);
+  return {draft_cache_positions(options, int64_t{longest} + most_nodes_run(options)),
+          options.max_sequences, options.cache_type, states_of(options), windows_of(options)};
 }
 
 Expected<std::unique_ptr<Drafter>> make_draft_model_drafter(std::unique_ptr<Model> model,
@@ -298,11 +299,8 @@ Expected<std::unique_ptr<Drafter>> make_draft_model_drafter(std::unique_ptr<Mode
   assert(options.max_rows >= kSharedRows && options.max_sequences >= 1);
   DraftModelOptions fitting = options;
   fitting.max_positions = std::min(options.max_positions, model->config().context);
-  const int64_t positions =
-      draft_cache_positions(options, int64_t{fitting.max_positions} + most_nodes_run(options));
-  const KvCache::Creation creation = {positions, options.max_sequences, options.cache_type,
-                                      states_of(options), windows_of(options)};
-  AERIE_ASSIGN_OR_RETURN(ModelCache cache, make_cache(*model, creation));
+  AERIE_ASSIGN_OR_RETURN(ModelCache cache,
+                         make_cache(*model, draft_cache(model->config(), options)));
   auto network = std::make_unique<ModelNetwork>(std::move(model), std::move(cache), fitting);
   return make_network_drafter(std::move(network), options);
 }
@@ -426,9 +424,8 @@ Expected<std::unique_ptr<Drafter>> make_draft_model(const MethodConfig& config, 
   options.max_logits = draft.max_logits;
   options.max_positions = target.max_positions;
   if (draft.drafted.empty()) options.weight_cache = target.weight_cache;
-  AERIE_ASSIGN_OR_RETURN(
-      std::unique_ptr<Model> model,
-      host.load(path, file, model_config, options, draft_cache_bytes(model_config, draft)));
+  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, host.load(path, file, model_config, options,
+                                                                 draft_cache(model_config, draft)));
   if (!as_text) return make_draft_model_drafter(std::move(model), draft);
   return make_text_draft_model_drafter(std::move(model), *target.tokenizer, *source.tokenizer,
                                        draft);
@@ -443,6 +440,7 @@ constinit const Method kDraftModelMethod = {
     .aliases = kNetworkAliases,
     .check = check_draft_model,
     .make = make_draft_model,
+    .has_cache = true,
     .of_model = true,
 };
 

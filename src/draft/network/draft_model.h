@@ -11,6 +11,7 @@
 #include "draft/network/network_drafter.h"
 #include "draft/network/vocabulary_map.h"
 #include "kernels/kv_layout.h"
+#include "kv/kv_cache.h"
 #include "model/model.h"
 
 namespace aerie {
@@ -30,9 +31,8 @@ struct DraftModelOptions : NetworkDrafterOptions {
   kernels::KvType cache_type = kernels::KvType::kF16;
 };
 
-// Of the cache of a draft model for one sequence of options.max_positions, and what its layers keep
-// of all if they keep states.
-int64_t draft_cache_bytes(const ModelConfig& model, const DraftModelOptions& options);
+// The cache of a draft model, for all sequences.
+KvCache::Creation draft_cache(const ModelConfig& model, const DraftModelOptions& options);
 
 // The model's cache is kept in step with the committed tokens; what it has not seen yet is fed
 // together with the root, then comes one pass for each level of the tree, for all sequences

@@ -8,6 +8,8 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "core/best_token.h"
+#include "core/forward_batch.h"
 #include "draft/drafter.h"
 #include "draft/tree/level_tree.h"
 
@@ -17,12 +19,17 @@ namespace aerie {
 struct DraftOutputs {
   // Of the rows that were added, in their order; each root's are DraftNetwork::depths() long. What
   // is behind the first DraftNetwork::vocab() of a row is padding.
-  std::span<const float> logits;  // [rows][vocab]
+  std::span<const float> logits;  // [rows][vocab]; empty where there is a source
   int vocab = 0;
   // What each of these rows hands to the rows below it, for networks that do; else empty.
   std::span<const float> hidden;  // [rows][width]
+  int rows = 0;
+  // Logits come when they are asked for; DraftNetwork::status() says whether they could.
+  LogitSource* source = nullptr;
+  TopTokens top = {};  // where the network has looked for them, among DraftNetwork::vocab() logits
 
   std::span<const float> logits_of(int row) const {
+    if (source != nullptr) return source->fetch(row);
     return logits.subspan(static_cast<size_t>(row) * static_cast<size_t>(vocab),
                           static_cast<size_t>(vocab));
   }

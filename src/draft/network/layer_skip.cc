@@ -160,9 +160,9 @@ Expected<std::unique_ptr<Drafter>> make_layer_skip(const MethodConfig& config, D
   draft.backend = target.backend;
   draft.pool = target.pool;
   draft.cache_type = target.cache_type;
-  AERIE_RETURN_IF_ERROR(
-      host.check_memory(fmt::format("method {}", kLayerSkipMethod.name), 0,
-                        draft_cache_bytes(target.model->config().without(skipped), draft), 0));
+  const ModelConfig thin = target.model->config().without(skipped);
+  AERIE_RETURN_IF_ERROR(host.check_cache(fmt::format("method {}", kLayerSkipMethod.name),
+                                         *target.model, thin, draft_cache(thin, draft)));
   return make_layer_skip_drafter(*target.model, std::move(skipped), draft);
 }
 
@@ -173,6 +173,7 @@ constinit const Method kLayerSkipMethod = {
     .what = "the model without some of its layers",
     .keys = kLayerSkipKeys,
     .make = make_layer_skip,
+    .has_cache = true,
 };
 
 }  // namespace aerie

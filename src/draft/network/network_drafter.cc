@@ -87,6 +87,8 @@ class NetworkDrafter final : public Drafter {
   int logits_of(const Active& active) const;
   Status run_level();
   void rank_all(const DraftOutputs& outputs, std::span<const Active> group);
+  void take_top(const DraftOutputs& outputs);
+  std::span<const float> all_logits(const DraftOutputs& outputs);
   void set_row(const DraftOutputs& outputs, int row);
   std::span<const float> target_logits();
   void expand(const Active& active, int32_t node);
@@ -118,8 +120,8 @@ class NetworkDrafter final : public Drafter {
   bool ranked_ = false;
   // The row under way.
   int row_ = 0;
-  std::span<const float> logits_;  // of the network
-  std::vector<float> scattered_;
+  const DraftOutputs* outputs_ = nullptr;
+  std::vector<float> scattered_, fetched_;
   std::vector<ScoredToken> ranking_;
   std::vector<LevelTree::Child> children_;
   std::vector<int32_t> taken_;
@@ -289,6 +291,7 @@ Status NetworkDrafter::run_level() {
           expand(active, node);
         }
       }
+      AERIE_RETURN_IF_ERROR(network_->status());  // of logits that were fetched
     }
     begin = end;
   }
@@ -309,24 +312,49 @@ void NetworkDrafter::rank_all(const DraftOutputs& outputs, std::span<const Activ
             });
   if (!ranked_) return;
   const auto vocab = static_cast<int64_t>(outputs.vocab);
-  const auto rows = static_cast<int64_t>(outputs.logits.size()) / vocab;
   // Of a vocabulary of its own, logits behind those of target_ids() are padding.
   const int64_t known =
       network_->target_ids().empty() ? std::min<int64_t>(vocab, vocab_) : network_->vocab();
-  options_.backend->top_k(*options_.pool, outputs.logits.data(), vocab, rows, known, ranks_,
+  if (outputs.top.k >= ranks_ && known == network_->vocab()) return take_top(outputs);
+  const std::span<const float> logits = all_logits(outputs);
+  options_.backend->top_k(*options_.pool, logits.data(), vocab, outputs.rows, known, ranks_,
                           top_ids_.data(), top_logits_.data(), log_sums_.data());
+}
+
+// What the network found itself.
+void NetworkDrafter::take_top(const DraftOutputs& outputs) {
+  const auto ranks = static_cast<size_t>(ranks_), found = static_cast<size_t>(outputs.top.k);
+  for (size_t row = 0; row < static_cast<size_t>(outputs.rows); ++row) {
+    std::ranges::copy(outputs.top.ids.subspan(row * found, ranks), top_ids_.data() + row * ranks);
+    std::ranges::copy(outputs.top.logits.subspan(row * found, ranks),
+                      top_logits_.data() + row * ranks);
+    log_sums_[row] = outputs.top.log_sums[row];
+  }
+}
+
+// [rows][vocab]
+std::span<const float> NetworkDrafter::all_logits(const DraftOutputs& outputs) {
+  if (outputs.source == nullptr) return outputs.logits;
+  const auto width = static_cast<size_t>(outputs.vocab);
+  fetched_.resize(static_cast<size_t>(outputs.rows) * width);
+  for (int row = 0; row < outputs.rows; ++row) {
+    std::ranges::copy(outputs.source->fetch(row),
+                      fetched_.data() + static_cast<size_t>(row) * width);
+  }
+  return fetched_;
 }
 
 void NetworkDrafter::set_row(const DraftOutputs& outputs, int row) {
   row_ = row;
-  logits_ = outputs.logits_of(row);
+  outputs_ = &outputs;
 }
 
 // The row under way in the order of the target's ids.
 std::span<const float> NetworkDrafter::target_logits() {
   const std::span<const int32_t> ids = network_->target_ids();
-  if (ids.empty()) return logits_.first(std::min(logits_.size(), static_cast<size_t>(vocab_)));
-  for (size_t i = 0; i < ids.size(); ++i) scattered_[static_cast<size_t>(ids[i])] = logits_[i];
+  const std::span<const float> logits = outputs_->logits_of(row_);
+  if (ids.empty()) return logits.first(std::min(logits.size(), static_cast<size_t>(vocab_)));
+  for (size_t i = 0; i < ids.size(); ++i) scattered_[static_cast<size_t>(ids[i])] = logits[i];
   return scattered_;
 }
 

@@ -99,15 +99,14 @@ Expected<std::unique_ptr<OpenedDevice>> open_for(const std::string& name,
 }  // namespace
 
 Expected<std::string> parse_device(std::string_view text) {
-  const std::string name = lower(text);
+  std::string name = lower(text);
   if (name == kAuto || name == kCpu || name == "emulated") return name;
   if (name == "none") return std::string(kCpu);
   if (name == "cuda" || name == "gpu") return std::string(kFirst);
-  if (name.starts_with("cuda")) {
-    const std::string_view number =
-        std::string_view(name).substr(name.starts_with("cuda:") ? 5 : 4);
-    const std::optional<int> index = whole_number(number);
-    if (index && *index >= 0) return fmt::format("cuda:{}", *index);
+  constexpr std::string_view kCuda = "cuda";
+  if (name.starts_with(kCuda) && !name.starts_with("cuda:")) name.insert(kCuda.size(), 1, ':');
+  if (const std::optional<int> number = device::gpu_number(name)) {
+    return fmt::format("cuda:{}", *number);
   }
   return invalid_argument("'{}': give {}", text, kDeviceChoices);
 }

@@ -97,10 +97,21 @@ struct Product {
   uint16_t* out = nullptr;
   int out_stride = 0;
   Glu glu = Glu::kSilu;
-  // Of more than kFewRows rows: panels of a warp, 1 to 3 (tile_product.h); 0: what is fastest. Bits
-  // do not depend on it.
+  // Of more than kFewRows rows: ordered_bytes() of room, 16 bytes aligned; null: without.
+  void* ordered = nullptr;
+  // Of more than kFewRows rows: panels of a warp, 1 to 3 (tile_product.h); 0: what is fastest,
+  // which may be group_product.h. Bits do not depend on it.
   int tile_panels = 0;
 };
+
+// Of Product::ordered: x as groups of warps take it, and sums of it (ordered_rows.h).
+inline constexpr int kOrderedRows = 64;  // of a block of it
+inline constexpr int kOrderedRowBytes = kOrderedRows * kStep * 2;
+inline constexpr int kOrderedSumBytes = kOrderedRows * 2 * 4;
+constexpr int64_t ordered_bytes(int rows, int64_t k) {
+  return int64_t{(rows + kManyRows - 1) / kManyRows} * (kManyRows / kOrderedRows) *
+         ((k + kStep - 1) / kStep) * (kOrderedRowBytes + kOrderedSumBytes);
+}
 
 // A row of a pass, as attention and the cache take it.
 struct PassRow {
@@ -140,9 +151,11 @@ enum PassCount {
   kPassCounts
 };
 
+inline constexpr int kMostHeadDim = 256;
+
 struct CacheShape {
   int kv_heads = 0;
-  int head_dim = 0;  // a multiple of 16, at most 256
+  int head_dim = 0;  // a multiple of 16, at most kMostHeadDim
 };
 
 struct Place {  // queries, keys and values of products to where attention takes them
@@ -225,6 +238,35 @@ struct CopyRows {  // out[i] = x[from[i]], or its norm if there is a weight
   int64_t out_stride = 0;
 };
 
+struct NarrowRows {  // out[i] = x[from[i]], or its norm if there is a weight, as bfloat16
+  const int32_t* rows = nullptr;
+  int most_rows = 0;
+  const int32_t* from = nullptr;
+  const float* x = nullptr;
+  int64_t x_stride = 0;
+  int width = 0;
+  const float* weight = nullptr;
+  float eps = 0.0f;
+  uint16_t* out = nullptr;
+  int out_stride = 0;
+  int zeros = 0;  // that are written behind them
+};
+
+struct MapRows {  // out = factor * f(x + bias), or out += that
+  const int32_t* rows = nullptr;
+  int most_rows = 0;
+  const float* x = nullptr;
+  int64_t x_stride = 0;
+  int width = 0;
+  const float* bias = nullptr;
+  bool activates = false;
+  Glu glu = Glu::kSilu;
+  float factor = 1.0f;
+  bool adds = false;
+  float* out = nullptr;
+  int64_t out_stride = 0;
+};
+
 struct MoveEntries {  // of all planes, one after the other
   const int32_t* count = nullptr;
   const int32_t* pairs = nullptr;  // [count][from, to], slots
@@ -246,6 +288,24 @@ struct Best {  // of each row of logits, the first of equals, NaN left out; -1: 
   float* values = nullptr;
 };
 inline constexpr int kBestParts = 32;
+
+// The k largest of rows of logits, the largest first and of equals the first, NaN left out and
+// infinity as the largest float; and the sum of e^(x - the largest) of all.
+struct Top {
+  const int32_t* rows = nullptr;
+  int most_rows = 0;
+  int each = 1;  // rows of logits of a row, `apart` floats from one another
+  const float* logits = nullptr;
+  int64_t stride = 0, apart = 0;
+  int n = 0;
+  int k = 1;                     // at most n
+  float* part_values = nullptr;  // [row][each][kBestParts][k]
+  int32_t* part_ids = nullptr;   // the same
+  float* part_sums = nullptr;    // [row][each][kBestParts]
+  unsigned* arrived = nullptr;   // [row][each], zeros
+  float* out = nullptr;    // [row][each]: k ids, integers in the place of floats, k values, the sum
+  int64_t out_stride = 0;  // of a row
+};
 
 struct Info {
   char name[128] = "";
@@ -289,8 +349,11 @@ class Device {
   virtual void begin(const Begin& args) = 0;
   virtual void add_normed(const AddNormed& args) = 0;
   virtual void copy_rows(const CopyRows& args) = 0;
+  virtual void narrow_rows(const NarrowRows& args) = 0;
+  virtual void map_rows(const MapRows& args) = 0;
   virtual void move_entries(const MoveEntries& args) = 0;
   virtual void best(const Best& args) = 0;
+  virtual void top(const Top& args) = 0;
 
   // Seconds that the stream takes for what is put on it between these; waits.
   virtual void start_clock() = 0;

@@ -4,9 +4,10 @@
 #include <cstdio>
 #include <type_traits>
 
-#include "kernels/device/device_attention.h"
+#include "kernels/device/attention/device_attention.h"
 #include "kernels/device/launch_product.h"
 #include "kernels/device/rows.h"
+#include "kernels/device/top.h"
 #include "kernels/simt/simt.h"
 #include "kernels/simt/simt_runtime.h"
 
@@ -74,8 +75,11 @@ class DeviceImpl final : public Device {
   void begin(const Begin& args) override;
   void add_normed(const AddNormed& args) override;
   void copy_rows(const CopyRows& args) override;
+  void narrow_rows(const NarrowRows& args) override;
+  void map_rows(const MapRows& args) override;
   void move_entries(const MoveEntries& args) override;
   void best(const Best& args) override;
+  void top(const Top& args) override;
 
   void start_clock() override;
   double stop_clock() override;
@@ -257,6 +261,18 @@ void DeviceImpl::copy_rows(const CopyRows& args) {
                 {dim3(args.most_rows), dim3(kRowThreads), sizeof(RowShared), true}, args);
 }
 
+void DeviceImpl::narrow_rows(const NarrowRows& args) {
+  use();
+  launch_kernel("rounding rows", narrow_rows_kernel,
+                {dim3(args.most_rows), dim3(kRowThreads), sizeof(RowShared), true}, args);
+}
+
+void DeviceImpl::map_rows(const MapRows& args) {
+  use();
+  launch_kernel("adding rows", map_rows_kernel, {dim3(args.most_rows), dim3(kRowThreads), 0, true},
+                args);
+}
+
 void DeviceImpl::move_entries(const MoveEntries& args) {
   use();
   launch_kernel("moving keys and values", move_entries_kernel,
@@ -268,6 +284,14 @@ void DeviceImpl::best(const Best& args) {
   launch_kernel("finding the best tokens", best_kernel,
                 {dim3(kBestParts, args.most_rows), dim3(kRowThreads), sizeof(BestShared), true},
                 args);
+}
+
+void DeviceImpl::top(const Top& args) {
+  use();
+  launch_kernel(
+      "finding the best tokens", top_kernel,
+      {dim3(kBestParts, args.most_rows * args.each), dim3(kRowThreads), sizeof(TopShared), true},
+      args);
 }
 
 void DeviceImpl::start_clock() {

@@ -30,6 +30,7 @@ struct ProductArgs {
   int most_rows;
   const uint16_t* x;
   int x_stride;
+  void* ordered;
   InputNorm norm;
   Output output;
   float* y;

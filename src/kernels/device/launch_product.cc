@@ -1,5 +1,10 @@
 #include "kernels/device/launch_product.h"
 
+#include <cstdlib>
+
+#include "kernels/device/groups/group_few_product.h"
+#include "kernels/device/groups/group_product.h"
+#include "kernels/device/groups/ordered_rows.h"
 #include "kernels/device/product.h"
 #include "kernels/device/tile_product.h"
 
@@ -26,6 +31,7 @@ ProductArgs args_of(const Product& p) {
   a.most_rows = p.most_rows;
   a.x = p.x;
   a.x_stride = p.x_stride;
+  a.ordered = p.ordered;
   a.norm = p.norm;
   a.output = p.output;
   a.y = p.y;
@@ -43,6 +49,7 @@ ProductArgs args_of(const Product& p) {
 struct Processors {
   int count = 1;
   int shared_bytes = 0;  // that a block may have
+  bool groups = false;   // see simt::kHasGroups
 };
 Processors processors() {
   static thread_local int known_device = -1;
@@ -52,6 +59,10 @@ Processors processors() {
   if (device != known_device) {
     cudaDeviceGetAttribute(&known.count, cudaDevAttrMultiProcessorCount, device);
     cudaDeviceGetAttribute(&known.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    int major = 0, minor = 0;
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    known.groups = major == 9 && minor == 0;
     known_device = device;
   }
   return known;
@@ -124,7 +135,51 @@ int tile_panels(const ProductArgs& args, int rows) {
 }
 
 template <MatrixKind kKind>
+cudaError_t order_rows(const ProductArgs& args, int rows, cudaStream_t stream) {
+  const auto tiles = static_cast<unsigned>((rows + kOrderedRows - 1) / kOrderedRows);
+  return simt::launch(order_rows_kernel<kKind>,
+                      {dim3(tiles, static_cast<unsigned>(args.steps)), dim3(kOrderThreads),
+                       sizeof(typename Ordered<kKind>::Shared), true},
+                      stream, args);
+}
+
+template <MatrixKind kKind>
+cudaError_t launch_groups(const ProductArgs& args, int rows, cudaStream_t stream) {
+  using S = GroupShape<kKind>;
+  const auto tiles = static_cast<unsigned>((rows + kManyRows - 1) / kManyRows);
+  const auto blocks = static_cast<unsigned>((args.panels + S::kBlockPanels - 1) / S::kBlockPanels);
+  const cudaError_t ordered = order_rows<kKind>(args, static_cast<int>(tiles) * kManyRows, stream);
+  if (ordered != cudaSuccess) return ordered;
+  return simt::launch(group_product_kernel<kKind>,
+                      {dim3(tiles, blocks), dim3(S::kThreads), sizeof(typename S::Shared), true},
+                      stream, args);
+}
+
+template <MatrixKind kKind, int kTiles>
+cudaError_t launch_groups_of_few(const ProductArgs& args, cudaStream_t stream) {
+  using S = GroupFewShape<kKind, kTiles>;
+  static_assert(S::kDepth >= 2 && sizeof(typename S::Shared) <= kGroupMemory);
+  const cudaError_t ordered = order_rows<kKind>(args, kOrderedRows, stream);
+  if (ordered != cudaSuccess) return ordered;
+  const auto blocks = static_cast<unsigned>((args.panels + S::kBlockPanels - 1) / S::kBlockPanels);
+  return simt::launch(group_few_product_kernel<kKind, kTiles>,
+                      {dim3(1, blocks), dim3(S::kThreads), sizeof(typename S::Shared), true},
+                      stream, args);
+}
+
+// Larger blocks where there are enough of them: they read the activations less often.
+template <MatrixKind kKind>
+cudaError_t launch_groups_of_few(const ProductArgs& args, cudaStream_t stream) {
+  if constexpr (kKind != MatrixKind::kBf16) {
+    if (args.panels < 8 * processors().count) return launch_groups_of_few<kKind, 1>(args, stream);
+  }
+  return launch_groups_of_few<kKind, 2>(args, stream);
+}
+
+template <MatrixKind kKind>
 cudaError_t launch_many(const ProductArgs& args, int rows, int panels, cudaStream_t stream) {
+  if (panels == 0 && args.ordered != nullptr && processors().groups)
+    return launch_groups<kKind>(args, rows, stream);
   if (panels == 0) panels = tile_panels<kKind>(args, rows);
   if constexpr (kMostTilePanels<kKind> >= 3) {
     if (panels >= 3) return launch_tiles<kKind, 3>(args, rows, stream);
@@ -137,9 +192,16 @@ template <MatrixKind kKind>
 cudaError_t launch_kind(const ProductArgs& args, const Product& product, cudaStream_t stream) {
   const int rows = product.most_rows;
   if (rows <= 8) return launch_fewest<kKind>(args, stream);
-  if (rows <= 16) return launch_few<kKind, 2, 2>(args, stream);
+  if (rows <= 16 && !std::getenv("AERIE_GROUPS")) return launch_few<kKind, 2, 2>(args, stream);
   constexpr int kMost = 32;  // rows of a launch
   if (rows <= kFewRows) {
+    if constexpr (kKind != MatrixKind::kBf16x2) {
+      const int from =
+          std::getenv("AERIE_GROUPS") ? std::atoi(std::getenv("AERIE_GROUPS")) : kMost + 1;
+      if (rows >= from && args.ordered != nullptr && processors().groups) {
+        return launch_groups_of_few<kKind>(args, stream);
+      }
+    }
     const cudaError_t first = launch_few<kKind, 2, kMost / 8>(args, stream);
     if (first != cudaSuccess || rows <= kMost) return first;
     return launch_few<kKind, 2, kMost / 8>(rows_from(args, kMost), stream);

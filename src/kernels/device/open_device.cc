@@ -8,6 +8,16 @@
 
 namespace aerie::device {
 
+std::optional<int> gpu_number(std::string_view name) {
+  constexpr std::string_view kPrefix = "cuda:";
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  const char* const end = name.data() + name.size();
+  int number = -1;
+  const auto [rest, error] = std::from_chars(name.data() + kPrefix.size(), end, number);
+  if (error != std::errc() || rest != end || number < 0) return std::nullopt;
+  return number;
+}
+
 Expected<std::unique_ptr<Device>> open(const std::string& name) {
   if (name == "emulated") {
     char error[256] = "";
@@ -15,15 +25,8 @@ Expected<std::unique_ptr<Device>> open(const std::string& name) {
     if (device == nullptr) return internal_error("the emulated device: {}", error);
     return device;
   }
-  if (name == "cuda") return open_cuda(0);
-  constexpr std::string_view kPrefix = "cuda:";
-  if (name.starts_with(kPrefix)) {
-    const char* end = name.data() + name.size();
-    int index = -1;
-    const auto read = std::from_chars(name.data() + kPrefix.size(), end, index);
-    if (read.ec == std::errc() && read.ptr == end && index >= 0) return open_cuda(index);
-  }
-  return invalid_argument("there is no device '{}': give cpu, cuda, cuda:N or emulated", name);
+  if (const std::optional<int> number = gpu_number(name)) return open_cuda(*number);
+  return invalid_argument("there is no device '{}': give cpu, cuda:N or emulated", name);
 }
 
 }  // namespace aerie::device

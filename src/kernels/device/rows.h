@@ -110,6 +110,38 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
+__global__ void __launch_bounds__(kRowThreads)
+    narrow_rows_kernel(const __grid_constant__ NarrowRows a) {
+  auto& shared = simt::shared<RowShared>();
+  simt::release_dependents();
+  simt::wait_for_previous();
+  const int row = static_cast<int>(blockIdx.x);
+  if (row >= *a.rows) return;
+  const int64_t from = a.from != nullptr ? a.from[row] : row;
+  const float* x = a.x + from * a.x_stride;
+  uint16_t* out = a.out + static_cast<int64_t>(row) * a.out_stride;
+  const float inverse = a.weight != nullptr ? row_inverse_rms(shared, x, a.width, a.eps) : 1.0f;
+  for (int n = static_cast<int>(threadIdx.x); n < a.width + a.zeros; n += kRowThreads) {
+    float value = n < a.width ? x[n] : 0.0f;
+    if (a.weight != nullptr && n < a.width) value = value * inverse * a.weight[n];
+    out[n] = simt::to_bf16(value);
+  }
+}
+
+__global__ void __launch_bounds__(kRowThreads) map_rows_kernel(const __grid_constant__ MapRows a) {
+  simt::release_dependents();
+  simt::wait_for_previous();
+  const int row = static_cast<int>(blockIdx.x);
+  if (row >= *a.rows) return;
+  const float* x = a.x + row * a.x_stride;
+  float* out = a.out + row * a.out_stride;
+  for (int n = static_cast<int>(threadIdx.x); n < a.width; n += kRowThreads) {
+    float value = a.bias != nullptr ? x[n] + a.bias[n] : x[n];
+    if (a.activates) value = activated(a.glu, value);
+    out[n] = simt::fma(a.factor, value, a.adds ? out[n] : 0.0f);
+  }
+}
+
 // A warp has one head of queries of one row, or one of keys and the values that go with it.
 //
 // Values in the cache are finite: where one is not, all of the head's values become zeros and its

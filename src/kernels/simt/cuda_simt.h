@@ -27,7 +27,7 @@ struct Array {
 
 template <typename T>
 SIMT_DEV T& shared() {
-  extern __shared__ __align__(16) unsigned char simt_shared_memory[];
+  extern __shared__ __align__(1024) unsigned char simt_shared_memory[];
   return *reinterpret_cast<T*>(simt_shared_memory);
 }
 
@@ -273,3 +273,5 @@ cudaError_t launch(void (*kernel)(P...), const Shape& shape, cudaStream_t stream
 }
 
 }  // namespace simt
+
+#include "kernels/simt/cuda_groups.h"

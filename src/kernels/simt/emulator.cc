@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/simt/emulated_threads.h"
 #include "kernels/simt/emulation.h"
 #include "kernels/simt/fiber.h"
 #include "kernels/simt/launches.h"
@@ -23,17 +24,6 @@ Here here;
 namespace {
 
 constexpr unsigned kMaxThreads = 1024, kLanes = 32, kMaxWarps = kMaxThreads / kLanes;
-
-enum class State : uint8_t {
-  kReady,
-  kBarrier,
-  kSyncWarp,
-  kShuffle,
-  kMmaBf16,
-  kMmaF16,
-  kPrevious,
-  kDone
-};
 
 const char* text_of(State state) {
   switch (state) {
@@ -49,6 +39,12 @@ const char* text_of(State state) {
       return "wait at mma_bf16";
     case State::kMmaF16:
       return "wait at mma_f16";
+    case State::kGroupProduct:
+      return "wait at group_mma_bf16";
+    case State::kGroupMark:
+      return "wait at group_fence, group_commit or group_wait";
+    case State::kPhase:
+      return "wait for the phase of a Barrier";
     case State::kPrevious:
       return "wait for the previous launch";
     case State::kDone:
@@ -71,6 +67,7 @@ struct Fiber {
   unsigned id = 0;
   uint3 index{};
   State state = State::kReady;
+  const void* place = nullptr;  // where it waits
 };
 
 struct Exchange {
@@ -86,6 +83,8 @@ struct Warp {
   char tags[2];
   Exchange* exchanges[kLanes];
   const MmaLane* products[kLanes];
+  const void* parts[kLanes];
+  GroupProducts group;
 };
 
 // A launch under way.
@@ -105,6 +104,7 @@ struct Machine {
   unsigned threads = 0, at_barrier = 0, barriers = 0, waiting = 0, waited = 0, done = 0;
   bool early = false;
   bool last_arrived = false;
+  std::vector<BlockCopy> block_copies;
   char begin_tag, end_tag, previous_tag, barrier_tags[2];
 };
 
@@ -189,6 +189,7 @@ void end_thread() {
   if (copies != nullptr && copies->begun != copies->ended) {
     fail("a thread returns with copies that it did not wait for");
   }
+  group_products().check_ended();
   ++machine->done;
   release(&machine->end_tag);
   stop(State::kDone);
@@ -236,7 +237,11 @@ void start_block(Machine& m) {
   m.place.shared = arena;
   m.place.shared_bytes = shape.shared_bytes;
   m.at_barrier = m.waiting = m.waited = m.done = 0;
-  for (unsigned w = 0; w < m.threads / kLanes; ++w) m.warps[w].arrived = 0;
+  for (unsigned w = 0; w < m.threads / kLanes; ++w) {
+    m.warps[w].arrived = 0;
+    m.warps[w].group.clear();
+  }
+  m.block_copies.clear();
   for (unsigned i = 0; i < m.threads; ++i) {
     Fiber& f = m.fibers[i];
     f.id = i;
@@ -263,6 +268,14 @@ bool play_block(Machine& m) {
   if (!ended && m.waiting == 0) fail("threads wait for one another for ever");
   if (ended && m.launch->shape.dependent && m.waited == 0) {
     fail("a block of a dependent launch returns without wait_for_previous");
+  }
+  if (ended) {
+    if (!m.block_copies.empty()) fail("a block returns with copy_blocks that it did not wait for");
+    for (unsigned w = 0; w < m.threads / kLanes; ++w) {
+      if (m.warps[w].group.asked != m.warps[w / 4 * 4].group.asked) {
+        fail("the warps of a group ask for different products");
+      }
+    }
   }
   return ended;
 }
@@ -416,6 +429,44 @@ void mma(bool binary16, float* d, const uint32_t* a, const uint32_t* b) {
   } else {
     stop(meeting);
   }
+}
+
+GroupProducts& group_products() {
+  return machine->warps[now->id / kLanes].group;
+}
+
+std::vector<BlockCopy>& block_copies() {
+  return machine->block_copies;
+}
+
+const void* const* meet_warp(State meeting, const void* part) {
+  Warp& warp = machine->warps[now->id / kLanes];
+  warp.parts[now->id % kLanes] = part;
+  if (comes_last(warp, meeting)) return warp.parts;
+  stop(meeting);
+  return nullptr;
+}
+
+void wake_warp() {
+  wake_warp(*machine, machine->warps[now->id / kLanes]);
+}
+
+void wait_at(const void* place) {
+  now->place = place;
+  stop(State::kPhase);
+}
+
+void wake(const void* place) {
+  Machine& m = *machine;
+  for (unsigned i = 0; i < m.threads; ++i) {
+    if (m.fibers[i].state != State::kPhase || m.fibers[i].place != place) continue;
+    m.fibers[i].state = State::kReady;
+    set_ready(m, i / kLanes, 1u << i % kLanes);
+  }
+}
+
+const TensorCore& tensor_cores() {
+  return tensor_core;
 }
 
 bool arrive_last(unsigned* counter, unsigned count) {

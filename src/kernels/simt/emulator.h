@@ -103,6 +103,39 @@ inline void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2
   mma(true, d, a, b);
 }
 
+// Groups of warps and their barriers: emulated_group.cc.
+inline constexpr bool kHasGroups = true;
+
+struct alignas(8) Barrier {
+  uint32_t mark, left, count, phase;
+  int64_t bytes;  // of copies that the phase waits for
+};
+void barrier_begin(Barrier& barrier, int count);
+inline void barriers_begun() {}
+void barrier_arrive(Barrier& barrier);
+void barrier_expect(Barrier& barrier, int bytes);
+void barrier_wait(Barrier& barrier, int parity);
+void copy_block(void* to, const void* from, int bytes, Barrier& barrier);
+
+uint64_t operand_of(const void* rows);
+void group_product(int tiles, float* d, const uint32_t* a, uint64_t operand, bool adds);
+template <int kTiles>
+void group_mma_bf16(float (&d)[kTiles][4], const uint32_t (&a)[4], uint64_t operand, bool adds) {
+  group_product(kTiles, d[0], a, operand, adds);
+}
+void group_fence();
+void group_commit();
+void group_wait_for(int left);
+template <int kLeft, int kTiles>
+void group_wait(float (&)[kTiles][4]) {
+  group_wait_for(kLeft);
+}
+template <int kLeft>
+void group_wait() {
+  group_wait_for(kLeft);
+}
+inline void group_keep(const uint32_t (&)[4]) {}
+
 inline uint32_t and_or(uint32_t word, uint32_t mask, uint32_t bits) {
   return (word & mask) | bits;
 }

@@ -34,6 +34,10 @@ void* __tsan_create_fiber(unsigned flags);
 void __tsan_switch_to_fiber(void* fiber, unsigned flags);
 void __tsan_acquire(void* address);
 void __tsan_release(void* address);
+void AnnotateIgnoreReadsBegin(const char* file, int line);
+void AnnotateIgnoreReadsEnd(const char* file, int line);
+void AnnotateIgnoreWritesBegin(const char* file, int line);
+void AnnotateIgnoreWritesEnd(const char* file, int line);
 #endif
 #if SIMT_ASAN
 void __sanitizer_start_switch_fiber(void** fake_stack, const void* bottom, size_t size);
@@ -56,6 +60,25 @@ inline void acquire([[maybe_unused]] void* tag) {
   __tsan_acquire(tag);
 #endif
 }
+
+// While it lives, what the library's functions read and write is not looked at, either.
+class Unwatched {
+ public:
+  Unwatched() {
+#if SIMT_TSAN
+    AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+    AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+#endif
+  }
+  ~Unwatched() {
+#if SIMT_TSAN
+    AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+    AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+#endif
+  }
+  Unwatched(const Unwatched&) = delete;
+  Unwatched& operator=(const Unwatched&) = delete;
+};
 
 inline void poison([[maybe_unused]] const void* memory, [[maybe_unused]] size_t bytes) {
 #if SIMT_ASAN

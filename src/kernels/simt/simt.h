@@ -19,6 +19,27 @@
 //                                  threads need a __syncthreads() after the wait
 //   simt::copy_async16_if          the same where its first argument holds, without a branch
 //   simt::mma_bf16, mma_f16        the tensor cores' 16 x 8 x 16 product of a warp
+//   simt::kHasGroups               whether what follows is there: Hopper alone has it
+//   simt::Barrier                  in shared memory: barrier_begin(b, count), then barriers_begun()
+//                                  and __syncthreads(); barrier_arrive(b) of so many threads ends a
+//                                  phase, barrier_wait(b, n % 2) waits for the end of phase n
+//   simt::copy_block               from device into shared memory in the background, a part of what
+//                                  the barrier waits for; barrier_expect(b, bytes) arrives and says
+//                                  how much is copied
+//   simt::group_mma_bf16           d += weights x rows, of a group of four warps side by side (each
+//                                  has 16 of 64 outputs and a fragment of mma_bf16's of its own)
+//                                  and of 8 rows for each d[i]; d is set where the last argument is
+//                                  false. In the background: d and the weights may not be touched
+//                                  before group_wait, nor the rows be written
+//   simt::group_fence, group_commit, group_wait<n>(d), group_keep
+//                                  before products of what registers hold; the end of products that
+//                                  are waited for together; until at most the last n of these are
+//                                  under way; after that, that the weights were needed until now
+//   simt::operand_of               rows of 64 k, 128 bytes each, as products take them: pieces of
+//   16
+//                                  bytes lie at their number ^ row % 8, groups of 8 rows at a
+//                                  multiple of 1024 bytes; 16 of k further is 2 more. copy_block
+//                                  brings them
 //   simt::and_or                   (word & mask) | bits
 //   simt::two_23_and_byte          2^23 and a word's byte, as a float
 //   simt::shuffle, shuffle_xor     exchange within a warp; orders no memory

@@ -40,6 +40,8 @@ DeviceSizes::DeviceSizes(const Blueprint& blueprint, const ModelOptions& options
       device::partial_floats(shape, config.heads, device::kFewRows, most_chunks(options));
   partials = std::max(of_tile, std::min(of_few, kPartialBytes / 4));
   arrived = device::arrival_counters(shape, rows, most_chunks(options));
+  ordered = std::max(device::ordered_bytes(rows, std::max({hidden, attended, ffn})),
+                     device::ordered_bytes(wanted, hidden));
 }
 
 int64_t DeviceSizes::bytes(const Blueprint& blueprint, const ModelOptions& options) const {
@@ -49,7 +51,7 @@ int64_t DeviceSizes::bytes(const Blueprint& blueprint, const ModelOptions& optio
                       (blueprint.post_norms ? int64_t{4} * config.hidden : 0) +
                       int64_t{4} * options.max_taps * config.hidden;
   const int64_t head = int64_t{2} * hidden + int64_t{4} * (panels + logit_width + config.hidden);
-  return rows * row + wanted * head + (partials + arrived) * 4 +
+  return rows * row + wanted * head + (partials + arrived) * 4 + ordered +
          PassInput::bytes(limits, blueprint.ropes);
 }
 
@@ -75,6 +77,7 @@ Expected<DeviceBuffers> DeviceBuffers::create(device::Device& device, const Devi
   if (blueprint.post_norms) AERIE_RETURN_IF_ERROR(make(b.branch, rows, config.hidden, 4));
   AERIE_RETURN_IF_ERROR(make(b.partials, sizes.partials, 1, 4));
   AERIE_RETURN_IF_ERROR(make(b.arrived, sizes.arrived, 1, 4));
+  AERIE_RETURN_IF_ERROR(make(b.ordered, sizes.ordered, 1, 1));
   AERIE_RETURN_IF_ERROR(make(b.head_input, wanted, sizes.hidden, 2));
   AERIE_RETURN_IF_ERROR(make(b.head_squares, wanted, sizes.panels, 4));
   AERIE_RETURN_IF_ERROR(make(b.logits, wanted, sizes.logit_width, 4));

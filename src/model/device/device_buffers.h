@@ -20,6 +20,7 @@ struct DeviceSizes {
   int panels = 0;                         // of the stream
   int projected = 0;                      // queries, keys and values
   int64_t partials = 0, arrived = 0;      // device::Attend
+  int64_t ordered = 0;                    // device::Product, of the largest
   PassLimits limits;
 
   DeviceSizes(const Blueprint& blueprint, const ModelOptions& options);
@@ -36,6 +37,7 @@ struct DeviceBuffers {
   DeviceMemory branch;            // float [rows][hidden]; with norms behind branches alone
   DeviceMemory partials;          // device::Attend
   DeviceMemory arrived;           // unsigned
+  DeviceMemory ordered;           // device::Product
   DeviceMemory head_input;        // bfloat16 [wanted][hidden]
   DeviceMemory head_squares;      // float [wanted][panels]
   DeviceMemory logits;            // float [wanted][logit_width]

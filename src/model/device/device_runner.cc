@@ -46,13 +46,18 @@ device::Product DeviceRunner::product(device::PassCount rows, int most_rows, con
   p.most_rows = most_rows;
   p.x = x.as<uint16_t>();
   p.x_stride = x_stride;
+  p.ordered = buffers_.ordered.as<void>();
   return p;
 }
 
 // Queries, keys and values: those of one kind at a time.
-void DeviceRunner::project(const DeviceLayer& layer) {
-  device::Product p = product(device::kRowCount, shape_->sizes.rows, buffers_.input, sizes_.hidden);
-  p.norm = input_norm(buffers_.squares);
+void DeviceRunner::project(const DeviceLayer& layer, const Input& input) {
+  device::Product p;
+  p.rows = input_.count(device::kRowCount);
+  p.most_rows = shape_->sizes.rows;
+  p.x = input.x;
+  p.x_stride = input.stride;
+  p.norm = input.norm;
   p.y = buffers_.projected.as<float>();
   p.y_stride = sizes_.projected;
   for (size_t i = 0; i < layer.inputs.size();) {
@@ -173,8 +178,8 @@ void DeviceRunner::feed_forward(const DeviceLayer& layer, const float* next_norm
 }
 
 void DeviceRunner::run_layer(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane,
-                             const float* next_norm) {
-  project(layer);
+                             const Input& input, const float* next_norm) {
+  project(layer, input);
   attend(layer, plan, plane);
   add_to_stream(layer.o, buffers_.attended, sizes_.attended, layer.attention_post_norm,
                 layer.ffn_norm);
@@ -252,6 +257,18 @@ void DeviceRunner::head(const DeviceWeights& weights) {
   device_->best(best);
 }
 
+// The next input, of the stream as it is.
+void DeviceRunner::begin(const float* norm) {
+  device::Begin begin;
+  begin.rows = input_.count(device::kRowCount);
+  begin.most_rows = shape_->sizes.rows;
+  begin.x = input_.stream();
+  begin.x_stride = input_.stride();
+  begin.width = blueprint_.config.hidden;
+  begin.next = next_input(norm);
+  device_->begin(begin);
+}
+
 void DeviceRunner::run(const DeviceWeights& weights, const PassShape& shape,
                        std::span<uint16_t* const> planes) {
   shape_ = &shape;
@@ -264,16 +281,7 @@ void DeviceRunner::run(const DeviceWeights& weights, const PassShape& shape,
     if (layer >= shape.end_layer) return nullptr;
     return weights.layers[static_cast<size_t>(layer)].attention_norm;
   };
-  if (const float* norm = norm_from(shape.first_layer); norm != nullptr) {
-    device::Begin begin;
-    begin.rows = input_.count(device::kRowCount);
-    begin.most_rows = shape.sizes.rows;
-    begin.x = input_.stream();
-    begin.x_stride = input_.stride();
-    begin.width = blueprint_.config.hidden;
-    begin.next = next_input(norm);
-    device_->begin(begin);
-  }
+  if (const float* norm = norm_from(shape.first_layer); norm != nullptr) begin(norm);
   int skipped = 0;
   for (int i = shape.first_layer; i < shape.end_layer; ++i) {
     tap(i);
@@ -283,7 +291,7 @@ void DeviceRunner::run(const DeviceWeights& weights, const PassShape& shape,
     }
     const auto at = static_cast<size_t>(i);
     run_layer(weights.layers[at], blueprint_.layers[at], planes[static_cast<size_t>(i - skipped)],
-              norm_from(i + 1));
+              normed_stream(), norm_from(i + 1));
   }
   tap(shape.end_layer);
   head(weights);

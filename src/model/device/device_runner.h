@@ -27,6 +27,26 @@ class DeviceRunner {
   // taps and best tokens are in the buffers then.
   void run(const DeviceWeights& weights, const PassShape& shape, std::span<uint16_t* const> planes);
 
+  // What queries, keys and values of a layer are products of: bfloat16 rows as device::Product
+  // takes them.
+  struct Input {
+    const uint16_t* x = nullptr;
+    int stride = 0;
+    device::InputNorm norm = {};
+  };
+  // For what is made of layers and is no model: begins such a pass, whose shape must stay until it
+  // is over.
+  void start(const PassShape& shape) { shape_ = &shape; }
+  // One layer, with queries, keys and values of this input, or of the stream's norm.
+  void run_layer(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane,
+                 const Input& input) {
+    run_layer(layer, plan, plane, input, nullptr);
+  }
+  void run_layer(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane) {
+    begin(layer.attention_norm);
+    run_layer(layer, plan, plane, normed_stream(), nullptr);
+  }
+
  private:
   DeviceRunner(const Blueprint& blueprint, const DeviceSizes& sizes, device::Device& device,
                PassInput input, DeviceBuffers buffers)
@@ -36,9 +56,13 @@ class DeviceRunner {
         input_(std::move(input)),
         buffers_(std::move(buffers)) {}
 
+  void begin(const float* norm);
+  Input normed_stream() const {
+    return {buffers_.input.as<uint16_t>(), sizes_.hidden, input_norm(buffers_.squares)};
+  }
   void run_layer(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane,
-                 const float* next_norm);
-  void project(const DeviceLayer& layer);
+                 const Input& input, const float* next_norm);
+  void project(const DeviceLayer& layer, const Input& input);
   void attend(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane);
   void feed_forward(const DeviceLayer& layer, const float* next_norm);
   void add_to_stream(const device::Matrix& matrix, const DeviceMemory& x, int x_stride,

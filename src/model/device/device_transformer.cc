@@ -8,6 +8,7 @@
 #include "base/errors.h"
 #include "base/log.h"
 #include "model/device/device_buffers.h"
+#include "model/device/device_logits.h"
 #include "model/device/device_planes.h"
 #include "model/device/device_runner.h"
 #include "model/device/device_weights.h"
@@ -15,47 +16,6 @@
 
 namespace aerie {
 namespace {
-
-// Brings rows of logits over when they are asked for, and keeps those that it has.
-class DeviceLogits final : public LogitSource {
- public:
-  explicit DeviceLogits(device::Device& device) : device_(device) {}
-
-  Status allocate(int rows, int width) {
-    width_ = static_cast<size_t>(width);
-    AERIE_ASSIGN_OR_RETURN(
-        host_, DeviceMemory::allocate(device_, static_cast<size_t>(rows) * width_ * sizeof(float),
-                                      "logits", DeviceMemory::Of::kHost));
-    fetched_.resize(static_cast<size_t>(rows));
-    return {};
-  }
-  // Of a new pass, whose logits lie there.
-  void start(const float* logits) {
-    logits_ = logits;
-    fetched_.assign(fetched_.size(), false);
-    status_ = {};
-  }
-
-  std::span<const float> fetch(int i) override {
-    const auto at = static_cast<size_t>(i) * width_;
-    float* to = host_.as<float>() + at;
-    if (!fetched_[static_cast<size_t>(i)]) {
-      device_.copy_out(to, logits_ + at, width_ * sizeof(float));
-      if (!device_.wait()) status_ = internal_error("{}", device_.error());
-      fetched_[static_cast<size_t>(i)] = true;
-    }
-    return {to, width_};
-  }
-  Status status() const override { return status_; }
-
- private:
-  device::Device& device_;
-  size_t width_ = 0;
-  DeviceMemory host_;
-  const float* logits_ = nullptr;
-  std::vector<bool> fetched_;
-  Status status_;
-};
 
 class DeviceTransformer final : public Model {
  public:
@@ -74,8 +34,9 @@ class DeviceTransformer final : public Model {
   Status allocate();
 
   const ModelConfig& config() const override { return blueprint_.config; }
-  // On the processor, where draft heads run: loaded when the first one asks.
+  // On the processor, for draft heads that it computes: loaded when the first one asks.
   ModelParts parts() const override;
+  DeviceParts device_parts() const override { return {&device_, {&blueprint_, &weights_.host}}; }
   int64_t weight_bytes() const override { return weights_.pool.bytes(); }
   ForwardOutputs forward(const ForwardBatch& batch, KvCache& cache) override;
   KvCache::Planes cache_planes() const override { return KvCache::Planes::kElsewhere; }

@@ -88,6 +88,12 @@ Status check_device_code(const Blueprint& blueprint) {
                        blueprint.config.family);
 }
 
+Expected<DeviceLayer> device_layer(const TransformerLayer& layer, DevicePool& pool) {
+  DeviceLayer out;
+  AERIE_RETURN_IF_ERROR(Loader(pool).layer(layer, out));
+  return out;
+}
+
 Expected<DeviceWeights> DeviceWeights::load(const ModelFile& file, const Blueprint& blueprint,
                                             const ModelOptions& options, device::Device& device) {
   DeviceWeights weights{{}, {}, nullptr, {}, DevicePool(device)};

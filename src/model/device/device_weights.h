@@ -26,6 +26,9 @@ struct DeviceLayer {
   const float* sinks = nullptr;
 };
 
+// A layer that a DevicePacker packed, with its vectors copied to memory of the pool.
+Expected<DeviceLayer> device_layer(const TransformerLayer& layer, DevicePool& pool);
+
 struct DeviceWeights {
   std::vector<DeviceLayer> layers;
   device::Matrix output;

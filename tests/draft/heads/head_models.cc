@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "draft/heads/head_machine.h"
 #include "format/safetensors/safetensors.h"
 #include "kv/kv_cache.h"
+#include "model/device/load_device_model.h"
 #include "model/import/hugging_face_file.h"
 #include "tensor/dtype.h"
 
@@ -15,7 +17,7 @@ constexpr int kRows = 64, kLogits = 64;
 
 }  // namespace
 
-HeadModels::HeadModels(const std::string& target) : pool_(2) {
+HeadModels::HeadModels(const std::string& target, device::Device* device) : pool_(2) {
   auto file = open_model_file(target);
   EXPECT_TRUE(file.ok()) << file.status().message();
   file_ = std::move(*file);
@@ -25,14 +27,16 @@ HeadModels::HeadModels(const std::string& target) : pool_(2) {
   options.max_rows = kRows;
   options.max_logits = kLogits;
   options.max_positions = kPositions;
-  auto model = load_model(*file_, options);
+  auto model =
+      device != nullptr ? load_device_model(*file_, options, *device) : load_model(*file_, options);
   EXPECT_TRUE(model.ok()) << model.status().message();
   model_ = std::move(*model);
 }
 
 HeadTarget HeadModels::head_target() const {
   HeadTarget target;
-  target.parts = model_->parts();
+  const DeviceParts on_device = model_->device_parts();
+  if (on_device.device == nullptr) target.parts = model_->parts();
   target.config = &model_->config();
   target.file = file_.get();
   target.backend = kernels::backend(kernels::best_isa());
@@ -40,6 +44,8 @@ HeadTarget HeadModels::head_target() const {
   target.max_rows = kRows;
   target.max_logits = kLogits;
   target.max_positions = kPositions + kMostHeadDepth;
+  target.ranks = kRanks;
+  if (on_device.device != nullptr) put_on_device(on_device, target);
   return target;
 }
 
@@ -49,7 +55,10 @@ Expected<std::unique_ptr<FeatureHead>> HeadModels::load(const std::string& metho
   AERIE_ASSIGN_OR_RETURN(std::unique_ptr<HeadFile> file,
                          HeadFile::open(path, {settings.dtype, &pool_}));
   heads_.push_back(std::move(file));
-  return load_head(method, *heads_.back(), head_target(), settings);
+  const HeadTarget target = head_target();
+  auto head = load_head(method, *heads_.back(), target, settings);
+  if (target.device != nullptr) target.device->packer.reset();
+  return head;
 }
 
 std::unique_ptr<DraftNetwork> HeadModels::network(const std::string& method,

@@ -20,12 +20,13 @@ namespace aerie::test {
 
 class HeadModels {
  public:
-  // Fails the test if the target cannot be loaded.
-  explicit HeadModels(const std::string& target);
+  // Fails the test if the target cannot be loaded. Of a device: that computes it and its heads.
+  explicit HeadModels(const std::string& target, device::Device* device = nullptr);
 
   Model& target() { return *model_; }
   HeadTarget head_target() const;
   static constexpr int kPositions = 256;  // the longest sequence
+  static constexpr int kRanks = 3;        // HeadTarget::ranks
 
   // A head of the family `method` from a folder.
   Expected<std::unique_ptr<FeatureHead>> load(const std::string& method, const std::string& path,

@@ -12,7 +12,11 @@ namespace {
 constexpr int kNodes = 16;
 
 KvCache make_cache(const FeatureHead& head) {
-  auto cache = KvCache::create(head.cache_config(), HeadModels::kPositions, 1);
+  const KvCache::Creation creation = {.positions = HeadModels::kPositions,
+                                      .sequences = 1,
+                                      .windows = {0, 0, 0},
+                                      .planes = head.cache_planes()};
+  auto cache = KvCache::create(head.cache_config(), creation);
   EXPECT_TRUE(cache.ok()) << cache.status().message();
   return std::move(*cache);
 }
@@ -20,12 +24,26 @@ KvCache make_cache(const FeatureHead& head) {
 }  // namespace
 
 RowRunner::RowRunner(FeatureHead& head)
-    : head_(head), cache_(make_cache(head)), id_(*cache_.open()) {}
+    : head_(head), cache_(make_cache(head)), id_(*cache_.open()) {
+  const Status attached = head.attach(cache_);
+  EXPECT_TRUE(attached.ok()) << attached.message();
+}
 
 RowOutput RowRunner::run(HeadPass& pass) {
   const HeadOutputs outputs = head_.forward(pass, cache_);
-  return {{outputs.logits.begin(), outputs.logits.end()},
-          {outputs.hidden.begin(), outputs.hidden.end()}};
+  EXPECT_TRUE(outputs.status.ok()) << outputs.status.message();
+  RowOutput out = {{outputs.logits.begin(), outputs.logits.end()},
+                   {outputs.hidden.begin(), outputs.hidden.end()},
+                   {outputs.top.ids.begin(), outputs.top.ids.end()},
+                   {outputs.top.log_sums.begin(), outputs.top.log_sums.end()}};
+  if (outputs.source == nullptr) return out;
+  const auto wanted =
+      std::ranges::count_if(pass.batch.rows, &BatchRow::wants_logits) * head_.outputs_of_root();
+  for (int i = 0; i < wanted; ++i) {
+    const std::span<const float> logits = outputs.source->fetch(i);
+    out.logits.insert(out.logits.end(), logits.begin(), logits.end());
+  }
+  return out;
 }
 
 std::vector<RowOutput> RowRunner::commit(std::span<const Floats> features,

@@ -16,6 +16,8 @@ using Floats = std::vector<float>;
 
 struct RowOutput {
   Floats logits, hidden;
+  std::vector<int32_t> top = {};  // HeadOutputs::top
+  Floats log_sums = {};
 };
 
 class RowRunner {

@@ -1,6 +1,7 @@
 // A product of many rows gives the bits of products of few, however a block's panels are cut. On
 // the emulated device, or on the one that AERIE_TEST_DEVICE names.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "kernels/device/pack.h"
+#include "kernels/simt/emulation.h"
 #include "tensor/blocks.h"
 #include "tests/testing/device/test_device.h"
 
@@ -130,16 +132,22 @@ struct Results {
 
 class ProductBits : public testing::TestWithParam<MatrixKind> {
  protected:
-  static constexpr int kInner = 1280;  // segments are of different lengths, or empty
-  static constexpr int kStride = 512;
+  // Threads of an emulated device take turns in another order for each kind.
+  ProductBits() { simt::set_order(static_cast<uint64_t>(GetParam())); }
+  ~ProductBits() override { simt::set_order(0); }
+
+  static constexpr int kInner = 1280;      // segments are of one step or two
+  static constexpr int kMostInner = 3328;  // of three or four
 
   // All rows at once, or `few` at a time.
-  Results run(Product p, int rows, int few, int tile_panels) {
-    Memory<float> y(start_), squares(std::vector<float>(size_t{kMostRows} * kStride));
+  Results run(Product p, int rows, int few, int tile_panels, bool with_room = true) {
+    Memory<float> y(start_), squares(std::vector<float>(start_.size()));
     Memory<uint16_t> out(std::vector<uint16_t>(start_.size()));
     Memory<uint16_t> next(std::vector<uint16_t>(start_.size()));
     const bool residual = p.output == Output::kResidual;
     p.tile_panels = tile_panels;
+    Memory<uint8_t> ordered(std::vector<uint8_t>(ordered_bytes(rows, kMostInner), uint8_t{0xff}));
+    if (with_room) p.ordered = ordered.data();
     for (int first = 0; first < rows; first += few) {
       const int count = std::min(few, rows - first);
       Memory<int32_t> counts({count});
@@ -147,16 +155,16 @@ class ProductBits : public testing::TestWithParam<MatrixKind> {
       part.rows = counts.data();
       part.most_rows = count;
       part.x = p.x + int64_t{first} * p.x_stride;
-      part.y = y.data() + int64_t{first} * kStride;
-      part.y_stride = kStride;
-      part.out = out.data() + int64_t{first} * kStride;
-      part.out_stride = kStride;
+      part.y = y.data() + int64_t{first} * stride_;
+      part.y_stride = stride_;
+      part.out = out.data() + int64_t{first} * stride_;
+      part.out_stride = stride_;
       if (p.norm.squares != nullptr) part.norm.squares += int64_t{first} * p.norm.stride;
       if (residual) {
-        part.next.out = next.data() + int64_t{first} * kStride;
-        part.next.stride = kStride;
-        part.next.squares = squares.data() + int64_t{first} * kStride;
-        part.next.squares_stride = kStride;
+        part.next.out = next.data() + int64_t{first} * stride_;
+        part.next.stride = stride_;
+        part.next.squares = squares.data() + int64_t{first} * stride_;
+        part.next.squares_stride = stride_;
       }
       device_of_tests().product(part);
       EXPECT_TRUE(device_of_tests().wait()) << device_of_tests().error();
@@ -165,13 +173,16 @@ class ProductBits : public testing::TestWithParam<MatrixKind> {
   }
 
   void compare(const Product& p, int rows) {
-    const Results expected = run(p, rows, 64, 0);
-    for (const int panels : {1, 2, 3}) {
-      const Results actual = run(p, rows, rows, panels);
-      EXPECT_TRUE(same(actual.y, expected.y)) << panels << " panels to a warp";
-      EXPECT_TRUE(same(actual.squares, expected.squares)) << panels << " panels to a warp";
-      EXPECT_EQ(actual.out, expected.out) << panels << " panels to a warp";
-      EXPECT_EQ(actual.next, expected.next) << panels << " panels to a warp";
+    const Results expected = run(p, rows, 32, 0, false);
+    const auto expect_same = [&](const Results& actual, const std::string& what) {
+      EXPECT_TRUE(same(actual.y, expected.y)) << what;
+      EXPECT_TRUE(same(actual.squares, expected.squares)) << what;
+      EXPECT_EQ(actual.out, expected.out) << what;
+      EXPECT_EQ(actual.next, expected.next) << what;
+    };
+    for (const int few : {64, 41}) expect_same(run(p, rows, few, 0), fmt::format("{} rows", few));
+    for (const int panels : {0, 1, 2, 3}) {
+      expect_same(run(p, rows, rows, panels), fmt::format("{} panels to a warp", panels));
     }
     // Something came of it.
     EXPECT_NE(expected.y == start_, p.output == Output::kStore || p.output == Output::kResidual);
@@ -190,8 +201,9 @@ class ProductBits : public testing::TestWithParam<MatrixKind> {
   }
 
   Random random_{5};
-  std::vector<float> start_ = random_.numbers(size_t{kMostRows} * kStride);
-  Memory<uint16_t> x_{random_.bf16(size_t{kMostRows} * kInner)};
+  int stride_ = 512;
+  std::vector<float> start_ = random_.numbers(size_t{kMostRows} * 512);
+  Memory<uint16_t> x_{random_.bf16(size_t{kMostRows} * kMostInner)};
 };
 
 TEST_P(ProductBits, OfMatricesSideBySide) {
@@ -232,6 +244,22 @@ TEST_P(ProductBits, Activated) {
   p.output = Output::kActivated;
   p.glu = Glu::kGeluTanh;
   compare(p, 65);
+}
+
+// Of as many outputs that blocks of few rows have more of them.
+TEST_P(ProductBits, OfManyOutputs) {
+  const int n = 8 * kPanel * device_of_tests().info().processors + 40;
+  const Weights weights(random_, GetParam(), n, kInner);
+  stride_ = n;
+  start_.assign(size_t{kMostRows} * static_cast<size_t>(n), 1.0f);
+  compare(product_of(weights.matrix()), 64);
+}
+
+TEST_P(ProductBits, OfLongRows) {
+  const Weights weights(random_, GetParam(), 104, kMostInner);
+  Product p = product_of(weights.matrix());
+  p.x_stride = kMostInner;
+  compare(p, 133);
 }
 
 std::string name_of(const testing::TestParamInfo<MatrixKind>& info) {

@@ -55,26 +55,27 @@ class MergeWarp {
   SIMT_DEV MergeWarp(const Parts& parts, int first, int count)
       : parts_(parts), first_(first), count_(count), lane_(static_cast<int>(threadIdx.x) % 32) {}
 
-  // The result becomes part `to`.
-  SIMT_DEV void to_part(int to) const {
-    const int dim = parts_.head_dim;
-    float* part = parts_.part(to);
-    run(-infinity(), [&](int d, float largest, const MergedSums& sums) {
+  // The result becomes part `to`, or where that is negative what comes out of the row and head. A
+  // sink is -infinity if there is none.
+  SIMT_DEV void run(int to, float sink, uint16_t* out) const {
+    for (int begin = 0; begin < parts_.head_dim; begin += 128) {
+      const int d = begin + lane_ * 4;
+      float largest;
+      const MergedSums sums = merged(d, to < 0 ? sink : -infinity(), largest);
+      if (d >= parts_.head_dim) continue;
+      if (to < 0) {
+        *reinterpret_cast<uint2*>(out + d) = {simt::pack_bf16(simt::divide(sums.v[0], sums.total),
+                                                              simt::divide(sums.v[1], sums.total)),
+                                              simt::pack_bf16(simt::divide(sums.v[2], sums.total),
+                                                              simt::divide(sums.v[3], sums.total))};
+        continue;
+      }
+      float* part = parts_.part(to);
       *reinterpret_cast<float4*>(part + d) = {sums.v[0], sums.v[1], sums.v[2], sums.v[3]};
-      if (d != 0) return;
-      part[dim] = largest;
-      part[dim + 1] = sums.total;
-    });
-  }
-
-  // The result is the row's and head's.
-  SIMT_DEV void to_output(const float* sink, uint16_t* out) const {
-    run(sink != nullptr ? *sink : -infinity(), [&](int d, float, const MergedSums& sums) {
-      *reinterpret_cast<uint2*>(out + d) = {
-          simt::pack_bf16(simt::divide(sums.v[0], sums.total), simt::divide(sums.v[1], sums.total)),
-          simt::pack_bf16(simt::divide(sums.v[2], sums.total),
-                          simt::divide(sums.v[3], sums.total))};
-    });
+      if (d != 0) continue;
+      part[parts_.head_dim] = largest;
+      part[parts_.head_dim + 1] = sums.total;
+    }
   }
 
  private:
@@ -99,27 +100,23 @@ class MergeWarp {
     batch.sum = is_there ? end[1] : 0.0f;
   }
 
-  // Calls for each four dimensions of the lane's.
-  template <typename F>
-  SIMT_DEV void run(float sink, const F& fn) const {
-    for (int begin = 0; begin < parts_.head_dim; begin += 128) {
-      const int d = begin + lane_ * 4;
-      Batch batch;
-      load(batch, 0, d);
-      float largest = sink;
-      for (int i = lane_; i < count_; i += 32) {
-        const float m = parts_.part(first_ + i)[parts_.head_dim];
-        largest = m > largest ? m : largest;
-      }
-      largest = warp_largest(largest);
-      MergedSums sums;
-      if (sink != -infinity()) sums.total = simt::exp(sink - largest);
-      for (int from = 0; from < count_; from += kAtOnce) {
-        if (from > 0) load(batch, from, d);
-        add(batch, largest, sums);
-      }
-      if (d < parts_.head_dim) fn(d, largest, sums);
+  // Of four dimensions from d on.
+  SIMT_DEV MergedSums merged(int d, float sink, float& largest) const {
+    Batch batch;
+    load(batch, 0, d);
+    largest = sink;
+    for (int i = lane_; i < count_; i += 32) {
+      const float m = parts_.part(first_ + i)[parts_.head_dim];
+      largest = m > largest ? m : largest;
     }
+    largest = warp_largest(largest);
+    MergedSums sums;
+    if (sink != -infinity()) sums.total = simt::exp(sink - largest);
+    for (int from = 0; from < count_; from += kAtOnce) {
+      if (from > 0) load(batch, from, d);
+      add(batch, largest, sums);
+    }
+    return sums;
   }
 
   SIMT_DEV static void add(const Batch& batch, float largest, MergedSums& sums) {

@@ -1,0 +1,488 @@
+// Heads on the device of their target: a pass is one graph and one wait.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "base/errors.h"
+#include "draft/heads/head_machine.h"
+#include "model/device/device_logits.h"
+#include "model/device/device_planes.h"
+#include "model/device/device_runner.h"
+#include "model/device/device_weights.h"
+#include "model/device/pass_graphs.h"
+
+namespace aerie {
+namespace {
+
+constexpr const char* kWork = "a draft head's passes";
+
+int64_t rounded_up(int64_t n, int64_t to) {
+  return (n + to - 1) / to * to;
+}
+
+device::Glu glu_of(kernels::Activation activation) {
+  switch (activation) {
+    case kernels::Activation::kGeluTanh:
+      return device::Glu::kGeluTanh;
+    case kernels::Activation::kGelu:
+      return device::Glu::kGelu;
+    default:
+      return device::Glu::kSilu;
+  }
+}
+
+class DeviceMachine final : public HeadMachine {
+ public:
+  DeviceMachine(const HeadTarget& target, const HeadSizes& sizes);
+  Status prepare();
+
+  KvCache::Planes cache_planes() const override { return KvCache::Planes::kElsewhere; }
+  Status attach(KvCache& cache) override { return planes_.add(cache); }
+
+  Expected<HeadRows> allocate(HeadWhich which, int64_t width) override;
+  Inputs begin(const HeadPass& pass, KvCache& cache, int program, int64_t features,
+               const Embed& embed) override;
+  HeadOutputs run(const std::function<void()>& operations) override;
+
+  void linear(const Linear& w, HeadInput x, HeadWhich which, HeadRows y, bool adds) override;
+  void norm(const HeadNorm& norm, HeadRows x, HeadWhich which, HeadRows out) override;
+  void copy(HeadRows x, HeadWhich which, HeadRows out) override;
+  void gather(HeadRows x, HeadRows out) override;
+  void activate(kernels::Activation activation, HeadRows x, HeadWhich which, HeadRows out,
+                bool adds) override;
+  void add(HeadRows x, float factor, HeadWhich which, HeadRows out) override;
+  void shift(std::span<const float> by, HeadWhich which, HeadRows x) override;
+  void target_norm(HeadRows x, HeadWhich which, HeadRows out) override;
+  HeadRows stream() override;
+  void layer(const TransformerLayer& layer, const LayerPlan& plan, int plane) override;
+  void layer(const TransformerLayer& layer, const LayerPlan& plan, int plane,
+             HeadInput input) override;
+  void output(const Linear& w, HeadInput x, int place) override;
+  HeadRows handed() override {
+    return {out_.as<float>() + top_width(), sizes_.handed, out_stride()};
+  }
+
+ private:
+  PassInput& input() { return runner_ ? runner_->input() : *input_; }
+  const int32_t* count(HeadWhich which) {
+    return input().count(which == HeadWhich::kAll ? device::kRowCount : device::kWantedCount);
+  }
+  int most(HeadWhich which) const {
+    return which == HeadWhich::kAll ? shape_.sizes.rows : shape_.sizes.wanted;
+  }
+  // Ids, logits and the sum of each row of logits, then what is handed on.
+  int64_t top_width() const { return ranks_ == 0 ? 0 : int64_t{sizes_.outputs} * (2 * ranks_ + 1); }
+  int64_t out_stride() const { return top_width() + sizes_.handed; }
+  int64_t wanted_room() const { return rounded_up(target_.max_logits, device::kManyRows); }
+
+  Status make(DeviceMemory& memory, int64_t bytes,
+              DeviceMemory::Of of = DeviceMemory::Of::kDevice) const;
+  Status prepare_outputs();
+  const float* vector(std::span<const float> values);
+  device::Matrix matrix(const Linear& w);
+  const DeviceLayer* known_layer(const TransformerLayer& layer);
+  int narrow(HeadInput x, HeadWhich which);
+  void copy_rows(HeadRows x, HeadWhich which, const int32_t* from, const HeadNorm& norm,
+                 HeadRows out);
+  device::MapRows map(HeadRows x, HeadWhich which, HeadRows out);
+  void map_rows(const device::MapRows& args);
+  void find_top();
+  void know(int program, const std::function<void()>& operations);
+  HeadOutputs bring_back();
+  void read_top(size_t wanted);
+  HeadOutputs failed() const;
+
+  HeadTarget target_;
+  HeadSizes sizes_;
+  device::Device& device_;
+  std::optional<DeviceRunner> runner_;
+  std::optional<PassInput> input_;  // of a head without layers
+  DevicePlanes planes_;
+  DeviceLogits logits_;
+  int ranks_ = 0;
+  Status status_;
+  // In the device's memory by where they are here.
+  std::map<const float*, const float*> vectors_;
+  std::map<const TransformerLayer*, DeviceLayer> layers_;
+  std::set<int> known_;  // programs whose weights are all there
+  bool learns_ = false;  // operations are looked at for their weights alone
+
+  std::vector<DeviceMemory> memory_;
+  DeviceMemory staged_, stage_;  // features and embeddings of the pass
+  DeviceMemory narrow_;          // bfloat16 [rows]: inputs of products
+  DeviceMemory all_logits_;      // float [wanted][outputs][vocab]
+  DeviceMemory top_parts_;       // device::Top
+  DeviceMemory out_, brought_;   // [wanted][out_stride()]
+  std::vector<int32_t> top_ids_;
+  std::vector<float> top_logits_, log_sums_, handed_;
+  PassGraphs graphs_;
+
+  // The pass under way.
+  PassSizes sizes_of_pass_;
+  PassShape shape_;
+  KvCache* cache_ = nullptr;
+  int64_t stage_stride_ = 0;
+};
+
+DeviceMachine::DeviceMachine(const HeadTarget& target, const HeadSizes& sizes)
+    : target_(target),
+      sizes_(sizes),
+      device_(target.device->device),
+      planes_(device_),
+      logits_(device_),
+      ranks_(std::min({target.ranks, sizes.vocab, kernels::kMostTop})),
+      graphs_(device_) {}
+
+Status DeviceMachine::make(DeviceMemory& memory, int64_t bytes, DeviceMemory::Of of) const {
+  AERIE_ASSIGN_OR_RETURN(memory,
+                         DeviceMemory::allocate(device_, static_cast<size_t>(bytes), kWork, of));
+  return {};
+}
+
+Status DeviceMachine::prepare() {
+  constexpr auto kHost = DeviceMemory::Of::kHost;
+  if (sizes_.blueprint != nullptr) {
+    AERIE_RETURN_IF_ERROR(check_device_code(*sizes_.blueprint));
+    ModelOptions options = target_.model_options();
+    options.max_taps = 0;
+    options.logit_tokens = {0};  // logits are made here
+    AERIE_ASSIGN_OR_RETURN(runner_, DeviceRunner::create(*sizes_.blueprint, options, device_));
+  } else {
+    const PassLimits limits = {target_.max_rows, target_.max_logits, target_.max_positions, 0, 1};
+    AERIE_ASSIGN_OR_RETURN(input_, PassInput::create(device_, limits, {}));
+  }
+  const int64_t rows =
+      rounded_up(std::max(target_.max_rows, target_.max_logits), device::kManyRows);
+  const int64_t staged = target_.max_rows * (sizes_.features + sizes_.embedded) * 4;
+  AERIE_RETURN_IF_ERROR(make(staged_, staged, kHost));
+  AERIE_RETURN_IF_ERROR(make(stage_, staged));
+  AERIE_RETURN_IF_ERROR(make(narrow_, rows * rounded_up(sizes_.widest, device::kStep) * 2));
+  sizes_.blueprint = nullptr;
+  return prepare_outputs();
+}
+
+Status DeviceMachine::prepare_outputs() {
+  const int64_t wanted = wanted_room(), outputs = wanted * sizes_.outputs;
+  AERIE_RETURN_IF_ERROR(make(all_logits_, outputs * sizes_.vocab * 4));
+  AERIE_RETURN_IF_ERROR(make(out_, wanted * out_stride() * 4));
+  AERIE_RETURN_IF_ERROR(
+      make(brought_, target_.max_logits * out_stride() * 4, DeviceMemory::Of::kHost));
+  const int64_t parts = outputs * device::kBestParts;
+  if (ranks_ > 0) AERIE_RETURN_IF_ERROR(make(top_parts_, (parts * (2 * ranks_ + 1) + outputs) * 4));
+  const auto logits = static_cast<size_t>(target_.max_logits * sizes_.outputs);
+  top_ids_.resize(logits * static_cast<size_t>(ranks_));
+  top_logits_.resize(top_ids_.size());
+  log_sums_.resize(logits);
+  handed_.resize(static_cast<size_t>(target_.max_logits * sizes_.handed));
+  return logits_.allocate(static_cast<int>(logits), sizes_.vocab);
+}
+
+Expected<HeadRows> DeviceMachine::allocate(HeadWhich which, int64_t width) {
+  const int64_t rows =
+      which == HeadWhich::kAll ? rounded_up(target_.max_rows, device::kManyRows) : wanted_room();
+  AERIE_RETURN_IF_ERROR(make(memory_.emplace_back(), rows * width * 4));
+  return HeadRows{memory_.back().as<float>(), width, width};
+}
+
+HeadMachine::Inputs DeviceMachine::begin(const HeadPass& pass, KvCache& cache, int program,
+                                         int64_t features, const Embed& embed) {
+  cache_ = &cache;
+  const Expected<PassSizes> built = input().build(pass.batch);
+  if (!built.ok()) {
+    if (status_.ok()) status_ = built.status();
+    return {};
+  }
+  sizes_of_pass_ = built.value();
+  shape_ = {};
+  shape_.sizes = sizes_of_pass_;
+  shape_.first_layer = program;
+  const int64_t stride = features + sizes_.embedded;
+  stage_stride_ = stride;
+  auto* row = staged_.as<float>();
+  for (size_t r = 0; r < pass.batch.rows.size(); ++r, row += stride) {
+    std::copy_n(pass.features[r], features, row);
+    if (sizes_.embedded > 0) embed(pass.batch.rows[r], row + features);
+  }
+  const HeadRows all = {stage_.as<float>(), stride, stride};
+  return {all.columns(0, features), all.columns(features, sizes_.embedded)};
+}
+
+// Copies the weights that the program's operations name to the device, once: not while they are
+// written down.
+void DeviceMachine::know(int program, const std::function<void()>& operations) {
+  if (known_.contains(program)) return;
+  learns_ = true;
+  operations();
+  learns_ = false;
+  if (status_.ok()) known_.insert(program);
+}
+
+HeadOutputs DeviceMachine::run(const std::function<void()>& operations) {
+  if (status_.ok()) know(shape_.first_layer, operations);
+  if (!status_.ok()) return failed();
+  std::span<uint16_t* const> planes;
+  int id = 0;
+  if (runner_) {
+    planes_.make_moves(*cache_);
+    id = planes_.of(*cache_).id;
+  }
+  input().send();
+  device_.copy_in(stage_.as<void>(), staged_.as<void>(),
+                  static_cast<size_t>(sizes_of_pass_.rows * stage_stride_) * sizeof(float));
+  const auto launch = [&] {
+    if (runner_) runner_->start(shape_);
+    operations();
+    find_top();
+  };
+  if (sizes_of_pass_.rows <= device::kFewRows) {
+    shape_.round_up(input().limits());
+    graphs_.run(shape_, id, launch);
+  } else {
+    launch();
+  }
+  return bring_back();
+}
+
+HeadOutputs DeviceMachine::failed() const {
+  HeadOutputs out;
+  out.status = status_;
+  return out;
+}
+
+HeadOutputs DeviceMachine::bring_back() {
+  const auto wanted = static_cast<size_t>(sizes_of_pass_.wanted);
+  device_.copy_out(brought_.as<void>(), out_.as<void>(),
+                   wanted * static_cast<size_t>(out_stride()) * sizeof(float));
+  if (!device_.wait()) {
+    status_ = internal_error("{}", device_.error());
+    return failed();
+  }
+  HeadOutputs out;
+  if (wanted == 0) return out;
+  const auto handed = static_cast<size_t>(sizes_.handed);
+  for (size_t row = 0; row < wanted; ++row) {
+    const float* from = brought_.as<float>() + static_cast<int64_t>(row) * out_stride();
+    std::copy_n(from + top_width(), handed, handed_.data() + row * handed);
+  }
+  out.hidden = std::span<const float>(handed_).first(wanted * handed);
+  logits_.start(all_logits_.as<float>());
+  out.source = &logits_;
+  if (ranks_ == 0) return out;
+  read_top(wanted);
+  const size_t rows = wanted * static_cast<size_t>(sizes_.outputs);
+  const size_t ranked = rows * static_cast<size_t>(ranks_);
+  out.top = {ranks_, std::span<const int32_t>(top_ids_).first(ranked),
+             std::span<const float>(top_logits_).first(ranked),
+             std::span<const float>(log_sums_).first(rows)};
+  return out;
+}
+
+void DeviceMachine::read_top(size_t wanted) {
+  const auto k = static_cast<size_t>(ranks_), outputs = static_cast<size_t>(sizes_.outputs);
+  for (size_t row = 0; row < wanted; ++row) {
+    const float* from = brought_.as<float>() + static_cast<int64_t>(row) * out_stride();
+    for (size_t i = row * outputs; i < (row + 1) * outputs; ++i, from += 2 * k + 1) {
+      std::copy_n(reinterpret_cast<const int32_t*>(from), k, top_ids_.data() + i * k);
+      std::copy_n(from + k, k, top_logits_.data() + i * k);
+      log_sums_[i] = static_cast<float>(double{from[k]} + std::log(double{from[2 * k]}));
+    }
+  }
+}
+
+const float* DeviceMachine::vector(std::span<const float> values) {
+  if (values.empty()) return nullptr;
+  const auto found = vectors_.find(values.data());
+  if (found != vectors_.end()) return found->second;
+  const auto copied = target_.device->pool.upload(values, "a draft head's weights");
+  if (!copied.ok()) {
+    status_ = copied.status();
+    return nullptr;
+  }
+  return vectors_.emplace(values.data(), *copied).first->second;
+}
+
+device::Matrix DeviceMachine::matrix(const Linear& w) {
+  device::Matrix out = device_matrix(w.weight);
+  out.bias = vector(w.bias);
+  return out;
+}
+
+const DeviceLayer* DeviceMachine::known_layer(const TransformerLayer& layer) {
+  const auto found = layers_.find(&layer);
+  if (found != layers_.end()) return &found->second;
+  auto made = device_layer(layer, target_.device->pool);
+  if (made.ok()) return &layers_.emplace(&layer, std::move(made).value()).first->second;
+  status_ = made.status();
+  return nullptr;
+}
+
+// Parts of rows side by side as products take them; how far apart rows are.
+int DeviceMachine::narrow(HeadInput x, HeadWhich which) {
+  int64_t width = 0;
+  for (const HeadPart& part : x) width += part.rows.width;
+  const int64_t stride = rounded_up(width, device::kStep);
+  device::NarrowRows args;
+  args.rows = count(which);
+  args.most_rows = most(which);
+  args.out = narrow_.as<uint16_t>();
+  args.out_stride = static_cast<int>(stride);
+  int64_t at = 0;
+  for (const HeadPart& part : x) {
+    at += part.rows.width;
+    args.x = part.rows.data;
+    args.x_stride = part.rows.stride;
+    args.width = static_cast<int>(part.rows.width);
+    args.weight = vector(part.norm.weight);
+    args.eps = static_cast<float>(part.norm.eps);
+    args.zeros = at == width ? static_cast<int>(stride - width) : 0;
+    if (!learns_ && args.most_rows > 0) device_.narrow_rows(args);
+    args.out += part.rows.width;
+  }
+  return static_cast<int>(stride);
+}
+
+void DeviceMachine::linear(const Linear& w, HeadInput x, HeadWhich which, HeadRows y, bool adds) {
+  device::Product p;
+  p.w[0] = matrix(w);
+  p.x_stride = narrow(x, which);
+  p.x = narrow_.as<uint16_t>();
+  p.rows = count(which);
+  p.most_rows = most(which);
+  p.output = adds ? device::Output::kResidual : device::Output::kStore;
+  p.y = y.data;
+  p.y_stride = static_cast<int>(y.stride);
+  if (!learns_) device_.product(p);
+}
+
+void DeviceMachine::copy_rows(HeadRows x, HeadWhich which, const int32_t* from,
+                              const HeadNorm& norm, HeadRows out) {
+  device::CopyRows args;
+  args.rows = count(which);
+  args.most_rows = most(which);
+  args.from = from;
+  args.x = x.data;
+  args.x_stride = static_cast<int>(x.stride);
+  args.width = static_cast<int>(x.width);
+  args.weight = vector(norm.weight);
+  args.eps = static_cast<float>(norm.eps);
+  args.out = out.data;
+  args.out_stride = out.stride;
+  if (!learns_ && args.most_rows > 0) device_.copy_rows(args);
+}
+
+void DeviceMachine::norm(const HeadNorm& norm, HeadRows x, HeadWhich which, HeadRows out) {
+  copy_rows(x, which, nullptr, norm, out);
+}
+
+void DeviceMachine::copy(HeadRows x, HeadWhich which, HeadRows out) {
+  copy_rows(x, which, nullptr, {}, out);
+}
+
+void DeviceMachine::gather(HeadRows x, HeadRows out) {
+  copy_rows(x, HeadWhich::kWanted, input().pass().wanted, {}, out);
+}
+
+device::MapRows DeviceMachine::map(HeadRows x, HeadWhich which, HeadRows out) {
+  device::MapRows args;
+  args.rows = count(which);
+  args.most_rows = most(which);
+  args.x = x.data;
+  args.x_stride = x.stride;
+  args.width = static_cast<int>(x.width);
+  args.out = out.data;
+  args.out_stride = out.stride;
+  return args;
+}
+
+void DeviceMachine::map_rows(const device::MapRows& args) {
+  if (!learns_ && args.most_rows > 0) device_.map_rows(args);
+}
+
+void DeviceMachine::activate(kernels::Activation activation, HeadRows x, HeadWhich which,
+                             HeadRows out, bool adds) {
+  device::MapRows args = map(x, which, out);
+  args.activates = true;
+  args.glu = glu_of(activation);
+  args.adds = adds;
+  map_rows(args);
+}
+
+void DeviceMachine::add(HeadRows x, float factor, HeadWhich which, HeadRows out) {
+  device::MapRows args = map(x, which, out);
+  args.factor = factor;
+  args.adds = true;
+  map_rows(args);
+}
+
+void DeviceMachine::shift(std::span<const float> by, HeadWhich which, HeadRows x) {
+  device::MapRows args = map(x, which, x);
+  args.bias = vector(by);
+  map_rows(args);
+}
+
+// A device computes no target with another norm.
+void DeviceMachine::target_norm(HeadRows x, HeadWhich which, HeadRows out) {
+  norm({target_.parts.weights->output_norm.weight, target_.parts.blueprint->norm_eps}, x, which,
+       out);
+}
+
+HeadRows DeviceMachine::stream() {
+  const PassInput& in = runner_->input();
+  return {in.stream(), in.limits().hidden, in.stride()};
+}
+
+void DeviceMachine::layer(const TransformerLayer& layer, const LayerPlan& plan, int plane) {
+  const DeviceLayer* known = known_layer(layer);
+  if (learns_) return;
+  runner_->run_layer(*known, plan, planes_.of(*cache_).planes[static_cast<size_t>(plane)]);
+}
+
+void DeviceMachine::layer(const TransformerLayer& layer, const LayerPlan& plan, int plane,
+                          HeadInput input) {
+  const DeviceLayer* known = known_layer(layer);
+  const int stride = narrow(input, HeadWhich::kAll);
+  if (learns_) return;
+  runner_->run_layer(*known, plan, planes_.of(*cache_).planes[static_cast<size_t>(plane)],
+                     {narrow_.as<uint16_t>(), stride});
+}
+
+void DeviceMachine::output(const Linear& w, HeadInput x, int place) {
+  const int64_t vocab = sizes_.vocab, each = vocab * sizes_.outputs;
+  if (!learns_ && shape_.sizes.wanted == 0) return;
+  linear(w, x, HeadWhich::kWanted, {all_logits_.as<float>() + place * vocab, vocab, each}, false);
+}
+
+void DeviceMachine::find_top() {
+  if (ranks_ == 0 || shape_.sizes.wanted == 0) return;
+  const int64_t parts = wanted_room() * sizes_.outputs * device::kBestParts;
+  device::Top args;
+  args.rows = count(HeadWhich::kWanted);
+  args.most_rows = shape_.sizes.wanted;
+  args.each = sizes_.outputs;
+  args.logits = all_logits_.as<float>();
+  args.stride = int64_t{sizes_.vocab} * sizes_.outputs;
+  args.apart = sizes_.vocab;
+  args.n = sizes_.vocab;
+  args.k = ranks_;
+  args.part_values = top_parts_.as<float>();
+  args.part_ids = top_parts_.as<int32_t>() + parts * ranks_;
+  args.part_sums = top_parts_.as<float>() + 2 * parts * ranks_;
+  args.arrived = top_parts_.as<unsigned>() + parts * (2 * ranks_ + 1);
+  args.out = out_.as<float>();
+  args.out_stride = out_stride();
+  device_.top(args);
+}
+
+}  // namespace
+
+Expected<std::unique_ptr<HeadMachine>> make_device_machine(const HeadTarget& target,
+                                                           const HeadSizes& sizes) {
+  auto machine = std::make_unique<DeviceMachine>(target, sizes);
+  AERIE_RETURN_IF_ERROR(machine->prepare());
+  return std::unique_ptr<HeadMachine>(std::move(machine));
+}
+
+}  // namespace aerie

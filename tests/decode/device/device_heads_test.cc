@@ -1,0 +1,57 @@
+// Trained heads on the device that computes their target: they change no token, and draft as well
+// as the processor's do.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/decode/exactness.h"
+#include "tests/testing/device/test_device.h"
+
+namespace aerie::device_heads_test {
+
+using test::easy_head;
+using test::HeadFamily;
+
+Setting setting_of(HeadFamily family, bool agrees, DraftKind kind, double temperature, int tokens) {
+  Setting setting;
+  setting.device = &test::device_of_tests();
+  setting.head = &easy_head(family, agrees);
+  setting.kind = kind;
+  setting.chunk = 20;
+  setting.requests.push_back(request_with(sampling_with(temperature, Filter::kNone, 3), tokens, 20,
+                                          setting.head->target_vocab()));
+  return setting;
+}
+
+double mean_accepted_length(const Comparison& comparison) {
+  return comparison.speculative.of[0].stats.mean_accepted_length();
+}
+
+// All but MTP's with several modules.
+constexpr HeadFamily kOnDevice[] = {
+    HeadFamily::kEagle,       HeadFamily::kEagle3,        HeadFamily::kEagle3Pruned,
+    HeadFamily::kPEagle,      HeadFamily::kMedusa,        HeadFamily::kHydra,
+    HeadFamily::kHydraPrefix, HeadFamily::kMlpSpeculator, HeadFamily::kRedrafter};
+
+class DeviceHead : public testing::TestWithParam<HeadFamily> {};
+
+TEST_P(DeviceHead, ChangesNoToken) {
+  for (const DraftKind kind : {DraftKind::kHead, DraftKind::kHeadTree}) {
+    for (const double temperature : {0.0, 0.8}) {
+      SCOPED_TRACE(fmt::format("{}, temperature {}", draft_kind_name(kind), temperature));
+      const Setting setting = setting_of(GetParam(), true, kind, temperature, 40);
+      const Comparison comparison = compare_with_plain(setting);
+      EXPECT_EQ(comparison.difference, "");
+      expect_speculation(setting, comparison.speculative);
+      EXPECT_GT(mean_accepted_length(comparison), temperature > 0.0 ? 1.4 : 2.0);
+    }
+  }
+}
+
+std::string family_test_name(const testing::TestParamInfo<HeadFamily>& param) {
+  return test::head_family_name(param.param);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, DeviceHead, testing::ValuesIn(kOnDevice), family_test_name);
+
+}  // namespace aerie::device_heads_test
