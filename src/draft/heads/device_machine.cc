@@ -256,6 +256,7 @@ HeadOutputs DeviceMachine::bring_back() {
   const auto wanted = static_cast<size_t>(sizes_of_pass_.wanted);
   device_.copy_out(brought_.as<void>(), out_.as<void>(),
                    wanted * static_cast<size_t>(out_stride()) * sizeof(float));
+  logits_.start(all_logits_.as<float>(), wanted * static_cast<size_t>(sizes_.outputs));
   if (!device_.wait()) {
     status_ = internal_error("{}", device_.error());
     return failed();
@@ -268,7 +269,6 @@ HeadOutputs DeviceMachine::bring_back() {
     std::copy_n(from + top_width(), handed, handed_.data() + row * handed);
   }
   out.hidden = std::span<const float>(handed_).first(wanted * handed);
-  logits_.start(all_logits_.as<float>());
   out.source = &logits_;
   if (ranks_ == 0) return out;
   read_top(wanted);
