@@ -359,6 +359,10 @@ class Device {
   // Seconds that the stream takes for what is put on it between these; waits.
   virtual void start_clock() = 0;
   virtual double stop_clock() = 0;
+  // Whether the device's own time for graphs is taken, which costs some itself: of the last one
+  // before each wait. The seconds of those so far.
+  virtual void time_graphs(bool timed) = 0;
+  virtual double graph_seconds() = 0;
 };
 
 }  // namespace aerie::device
