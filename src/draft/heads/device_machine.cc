@@ -249,6 +249,7 @@ HeadOutputs DeviceMachine::bring_back() {
   const auto wanted = static_cast<size_t>(sizes_of_pass_.wanted);
   device_.copy_out(brought_.as<void>(), out_.as<void>(),
                    wanted * static_cast<size_t>(out_stride()) * sizeof(float));
+  logits_.start(all_logits_.as<float>(), wanted * static_cast<size_t>(sizes_.outputs));
   if (!device_.wait()) {
     status_ = internal_error("{}", device_.error());
     return failed();
@@ -261,7 +262,6 @@ HeadOutputs DeviceMachine::bring_back() {
     std::copy_n(from + top_.width(), handed, handed_.data() + row * handed);
   }
   out.hidden = std::span<const float>(handed_).first(wanted * handed);
-  logits_.start(all_logits_.as<float>());
   out.source = &logits_;
   out.top = top_.read(brought_.as<float>(), out_stride(), wanted);
   return out;

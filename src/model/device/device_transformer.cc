@@ -165,12 +165,12 @@ void DeviceTransformer::bring_back(const ForwardBatch& batch, const PassSizes& s
   bring_best(wanted, best);
   device_.copy_out(states_.as<void>(), buffers.states.as<void>(), states * sizeof(float));
   device_.copy_out(taps_.as<void>(), buffers.taps.as<void>(), taps * sizeof(float));
+  logits_.start(buffers.logits.as<float>(), wanted);
   if (!device_.wait()) {
     out.status = internal_error("{}", device_.error());
     return;
   }
   read_best(wanted, best, out);
-  logits_.start(buffers.logits.as<float>());
   out.vocab = runner_.sizes().logit_width;
   out.state_width = static_cast<int>(hidden);
   out.tap_width = static_cast<int>(batch.tap_layers.size() * hidden);
