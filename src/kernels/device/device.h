@@ -312,6 +312,7 @@ struct Info {
   int64_t memory = 0, free = 0;  // bytes
   int processors = 0;            // streaming multiprocessors
   int major = 0, minor = 0;      // compute capability
+  int64_t shared_bytes = 0;      // shared memory that a block may have
   bool emulated = false;
 };
 

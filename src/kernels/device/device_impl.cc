@@ -152,6 +152,7 @@ Info DeviceImpl::info() {
   info.processors = properties.multiProcessorCount;
   info.major = properties.major;
   info.minor = properties.minor;
+  info.shared_bytes = static_cast<int64_t>(properties.sharedMemPerBlockOptin);
 #ifndef __CUDACC__
   info.emulated = true;
 #endif
