@@ -150,7 +150,11 @@ cudaError_t launch_groups(const ProductArgs& args, int rows, cudaStream_t stream
   const auto blocks = static_cast<unsigned>((args.panels + S::kBlockPanels - 1) / S::kBlockPanels);
   const cudaError_t ordered = order_rows<kKind>(args, static_cast<int>(tiles) * kManyRows, stream);
   if (ordered != cudaSuccess) return ordered;
-  return simt::launch(group_product_kernel<kKind>,
+  if (std::getenv("AERIE_WIDE"))
+    return simt::launch(group_product_kernel<kKind, true>,
+                        {dim3(tiles, blocks), dim3(S::kThreads), sizeof(typename S::Shared), true},
+                        stream, args);
+  return simt::launch(group_product_kernel<kKind, false>,
                       {dim3(tiles, blocks), dim3(S::kThreads), sizeof(typename S::Shared), true},
                       stream, args);
 }

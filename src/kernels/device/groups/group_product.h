@@ -55,7 +55,7 @@ struct GroupShape {
   }
 };
 
-template <MatrixKind kKind>
+template <MatrixKind kKind, bool kWide>
 class GroupWarp {
  public:
   using S = GroupShape<kKind>;
@@ -87,12 +87,14 @@ class GroupWarp {
       SIMT_UNROLL_BY(1)
       for (int i = 0; i < S::kRowDepth && i < args_.steps; ++i) ask_for_rows(i, i);
     }
-    find_norms(rows);
+    find_norms();
     GroupSums totals[2];
     clear(totals[0]);
     clear(totals[1]);
     rows_ = simt::operand_of(shared_.loop.rows[0][0]);
-    if constexpr (Unpack<kKind>::kScaleBytes > 0) {
+    if constexpr (Unpack<kKind>::kScaleBytes > 0 && kWide) {
+      add_wide(totals);
+    } else if constexpr (Unpack<kKind>::kScaleBytes > 0) {
       add_scaled(totals);
     } else {
       add_plain(totals);
@@ -114,20 +116,10 @@ class GroupWarp {
  private:
   static constexpr int kPieces = kOrderedRowBytes / 16;  // of a half, as operands count them
 
-  // While the first activations are on their way.
-  SIMT_DEV void find_norms(int rows) {
-    if (args_.norm.squares == nullptr) return;
-    constexpr int kAtOnce = 8;
-    const int first_row = static_cast<int>(blockIdx.x) * kManyRows;
-    SIMT_UNROLL_BY(1)
-    for (int i = warp_; i < kManyRows; i += S::kWarps * kAtOnce) {
-      float inverse[kAtOnce];
-      inverse_rms(args_.norm, first_row + i, S::kWarps, rows, inverse);
-      SIMT_UNROLL
-      for (int r = 0; r < kAtOnce; ++r) {
-        if (lane_ == 0) shared_.inverse[i + r * S::kWarps] = inverse[r];
-      }
-    }
+  SIMT_DEV void find_norms() {
+    if (args_.norm.squares == nullptr || threadIdx.x >= kManyRows) return;
+    const int row = static_cast<int>(blockIdx.x * kManyRows + threadIdx.x);
+    shared_.inverse[threadIdx.x] = ordered_norms(args_)[row];
   }
 
   SIMT_DEV void ask_for_rows(int step, int slot) {
@@ -288,6 +280,39 @@ class GroupWarp {
     }
   }
 
+  SIMT_DEV void add_wide(GroupSums (&totals)[2]) {
+    Unit units[2];
+    GroupSums sums[2];
+    float d[16][4];
+    clear(sums[0]);
+    clear(sums[1]);
+    weights_.first();
+    weights_.unpack(0, units[0]);
+    int end = find_end(0);
+    SIMT_UNROLL_BY(1)
+    for (int step = 0; step < args_.steps; ++step) {
+      wait_for_rows(step);
+      SIMT_UNROLL
+      for (int i = 0; i < G::kUnits; ++i) {
+        units[i % 2].multiply(rows_of(i, 0), d);
+        if (i + 1 == G::kUnits) next_weights(step);
+        weights_.unpack((i + 1) % G::kUnits, units[1 - i % 2]);
+        simt::group_wait<0>(d);
+        units[i % 2].keep();
+        SIMT_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          GroupSums part;
+          SIMT_UNROLL
+          for (int t = 0; t < 32; ++t) part[t / 4][t % 4] = d[half * 8 + t / 4][t % 4];
+          units[i % 2].apply(part, row_sums(i, half), lane_, sums[half]);
+        }
+      }
+      free_rows(slot_);
+      if (step + 1 == end) end = end_segment(end, sums, totals);
+      next_rows();
+    }
+  }
+
   SIMT_DEV int end_segment(int end, GroupSums (&sums)[2], GroupSums (&totals)[2]) {
     SIMT_UNROLL
     for (int half = 0; half < 2; ++half) {
@@ -310,7 +335,7 @@ class GroupWarp {
   int segment_ = 0;
 };
 
-template <MatrixKind kKind>
+template <MatrixKind kKind, bool kWide>
 __global__ void __launch_bounds__(kTileThreads, 1)
     group_product_kernel(const __grid_constant__ ProductArgs args) {
   if constexpr (simt::kHasGroups) {
@@ -318,7 +343,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
     auto& shared = simt::shared<typename S::Shared>();
     simt::release_dependents();
     S::begin(shared);
-    GroupWarp<kKind> warp(args, shared);
+    GroupWarp<kKind, kWide> warp(args, shared);
     if (warp.run()) TileOutputs<S>(args, shared).write();
   }
 }
