@@ -7,7 +7,7 @@
 #                         and UBSan the tests of what reads foreign bytes or raw memory, under
 #                         ThreadSanitizer those with threads
 #   ./test.sh --nightly   all of that for everything, every combination of what by day is combined in pairs,
-#                         clang-tidy, fuzzing for longer, and the package in a bare Debian
+#                         clang-tidy, fuzzing for longer, training with PyTorch 2, and the package in a bare Debian
 # What has changed, scripts/changes.py says; nothing is left out by the clock. Where CI=true a test that is
 # skipped fails the run unless .ci/left_out names it.
 # Needs no input and a network only for what is missing; writes only to build/, dist/, models/ and ~/.cache.
@@ -216,6 +216,17 @@ compile_cuda() {
   scripts/changes.py keep cuda "${cuda_paths[@]}"
 }
 
+# Training with the LibTorch of PyTorch 2, which GPUs take, on the processor.
+test_torch() {
+  local torch name
+  torch=$(scripts/torch/fetch_torch.sh)
+  cmake --preset release -B build/torch2 -DAERIE_TORCH="$torch" >build/pytorch/configure.log
+  cmake --build build/torch2 --target aerie-train test_train test_train_methods test_train_command
+  for name in test_train test_train_methods test_train_command; do
+    "build/torch2/bin/$name" --gtest_brief=1
+  done
+}
+
 fuzz_one() { # PROGRAM SECONDS
   local name="${1#fuzz_}" folder=build/asan/runs/$1 seeds=() status=0
   rm -rf "$folder"
@@ -305,6 +316,7 @@ if $full; then
 fi
 if $nightly; then
   stage "clang-tidy" check_tidy
+  stage "training with PyTorch 2" test_torch
   stage "package in a bare Debian" scripts/check_package.sh
 fi
 if $full; then

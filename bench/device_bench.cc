@@ -246,7 +246,270 @@ class Bench {
   Device& device_;
   std::vector<int> rows_;
   std::vector<uint32_t> noise_;
+
+  friend class Chain;
 };
+
+// Layers of an 8B model one after the other, as a pass has them.
+class Chain {
+ public:
+  enum Part { kQkv = 1, kPlace = 2, kAttend = 4, kO = 8, kGate = 16, kDown = 32, kAll = 63 };
+
+  Chain(Bench& bench, MatrixKind kind, int context)
+      : bench_(bench), device_(bench.device_), kind_(kind), context_(context) {
+    const MatrixBytes in = panel_bytes(kind, kHidden), down = panel_bytes(kind, kFfn);
+    const int64_t layer = (384 + 256 + 2 * 896) * in.all() + 256 * down.all();
+    copies_ = static_cast<int>((int64_t{500} << 20) / layer) + 2;
+    for (int i = 0; i < copies_; ++i) {
+      Layer l;
+      for (Matrix& m : l.inputs) m = matrix(&m == &l.inputs[0] ? kHidden : 1024, kHidden);
+      l.o = matrix(kHidden, kHidden);
+      l.gate = matrix(kFfn, kHidden);
+      l.up = matrix(kFfn, kHidden);
+      l.down = matrix(kHidden, kFfn);
+      l.norm = floats(kHidden, true);
+      l.plane = static_cast<uint16_t*>(
+          get(size_t{4} * 8 * 128 * kPage * static_cast<size_t>(context / kPage + 3), true));
+      layers_.push_back(l);
+    }
+    constexpr size_t n = kMostRows;
+    stream_ = floats(n * kHidden, false);
+    qkv_ = floats(n * 6144, false);
+    squares_ = floats(n * 256, true);
+    x_ = words(n * kHidden), q_ = words(n * kHidden), attended_ = words(n * kHidden);
+    gated_ = words(n * kFfn);
+    turns_ = floats(n * 128, true);
+  }
+  ~Chain() {
+    for (void* one : all_) device_.release(one);
+  }
+
+  void set_rows(int rows) {
+    rows_ = rows;
+    set_pass(context_);
+  }
+
+  // Microseconds of a layer; of weights that are read again and again if `near`.
+  double time(int parts, bool near = false) {
+    const int layers = 32, copies = near ? 1 : copies_;
+    const auto run = [&] {
+      for (int i = 0; i < layers; ++i) {
+        layer(layers_[static_cast<size_t>(i % copies)],
+              layers_[static_cast<size_t>((i + 1) % copies)], parts);
+      }
+    };
+    device_.begin_graph();
+    run();
+    Graph* graph = device_.end_graph();
+    double best = 1e9;
+    for (int i = 0; i < 7; ++i) {
+      device_.start_clock();
+      device_.launch(graph);
+      best = std::min(best, device_.stop_clock());
+    }
+    device_.destroy(graph);
+    bench_.check();
+    return best / layers * 1e6;
+  }
+
+  // Each kernel once, by itself.
+  void once() {
+    layer(layers_[0], layers_[1], kAll);
+    bench_.check();
+  }
+
+ private:
+  static constexpr int kHidden = 4096, kFfn = 14336, kMostRows = 16;
+  struct Layer {
+    Matrix inputs[3], o, gate, up, down;
+    float* norm = nullptr;
+    uint16_t* plane = nullptr;
+  };
+
+  void* get(size_t bytes, bool noise) {
+    all_.push_back(bench_.memory(bytes, noise));
+    return all_.back();
+  }
+  float* floats(size_t count, bool noise) { return static_cast<float*>(get(count * 4, noise)); }
+  uint16_t* words(size_t count) { return static_cast<uint16_t*>(get(count * 2, true)); }
+  Matrix matrix(int n, int k) {
+    const MatrixBytes panel = panel_bytes(kind_, k);
+    const int64_t panels = panels_of(n);
+    auto* data = static_cast<char*>(get(static_cast<size_t>(panels * panel.all()), true));
+    return {kind_,
+            n,
+            static_cast<int>(panels),
+            static_cast<int>(steps_of(k)),
+            data,
+            data + panels * panel.codes,
+            data + panels * (panel.codes + panel.scales),
+            nullptr,
+            1.0f};
+  }
+  template <typename T>
+  T* upload(const std::vector<T>& data) {
+    auto* to = static_cast<T*>(get(data.size() * sizeof(T), false));
+    device_.copy_in(to, data.data(), data.size() * sizeof(T));
+    device_.wait();
+    return to;
+  }
+  void set_pass(int context) {
+    std::vector<int32_t> counts(kPassCounts), indices;
+    counts[kRowCount] = rows_;
+    std::vector<PassRow> rows;
+    std::vector<PassTile> tiles;
+    for (int i = 0; i < context / kPage + 3; ++i) indices.push_back(i);
+    const int of_tile = most_tile_rows(4);
+    for (int r = 0; r < rows_; ++r) {
+      const int position = context + r;
+      rows.push_back({position, position, context, 0, 0, 1});
+      if (r % of_tile == 0) tiles.push_back({r, 0, position, position});
+      ++tiles.back().count;
+      tiles.back().most = position;
+    }
+    counts[kTileCount] = static_cast<int32_t>(tiles.size());
+    tiles_ = static_cast<int>(tiles.size());
+    chunks_ = (context + rows_) / kChunk + 1;
+    pass_.counts = upload(counts);
+    pass_.rows = upload(rows);
+    pass_.tiles = upload(tiles);
+    pass_.indices = upload(indices);
+    const CacheShape shape = {8, 128};
+    partials_ = floats(static_cast<size_t>(partial_floats(shape, 32, rows_, chunks_)), false);
+    arrived_ = reinterpret_cast<unsigned*>(
+        floats(static_cast<size_t>(arrival_counters(shape, rows_, chunks_)), false));
+  }
+
+  Product product(const uint16_t* x, int stride) {
+    Product p;
+    p.rows = pass_.counts + kRowCount;
+    p.most_rows = rows_;
+    p.x = x;
+    p.x_stride = stride;
+    return p;
+  }
+  InputNorm norm() const { return {squares_, 256, 256, kHidden, 1e-5f}; }
+
+  void layer(const Layer& l, const Layer& next, int parts) {
+    if (parts & kQkv) {
+      Product p = product(x_, kHidden);
+      for (int i = 0; i < 3; ++i) p.w[i] = l.inputs[i];
+      p.matrices = 3;
+      p.norm = norm();
+      p.y = qkv_;
+      p.y_stride = 6144;
+      device_.product(p);
+    }
+    if (parts & kPlace) place(l);
+    if (parts & kAttend) attend(l);
+    if (parts & kO) {
+      Product p = residual(l.o, attended_, kHidden, l.norm);
+      device_.product(p);
+    }
+    if (parts & kGate) {
+      Product p = product(x_, kHidden);
+      p.w[0] = l.gate, p.w[1] = l.up;
+      p.matrices = 2;
+      p.output = Output::kGated;
+      p.norm = norm();
+      p.out = gated_;
+      p.out_stride = kFfn;
+      device_.product(p);
+    }
+    if (parts & kDown) {
+      Product p = residual(l.down, gated_, kFfn, next.norm);
+      device_.product(p);
+    }
+  }
+  Product residual(const Matrix& m, const uint16_t* x, int stride, const float* next_norm) {
+    Product p = product(x, stride);
+    p.w[0] = m;
+    p.output = Output::kResidual;
+    p.y = stream_;
+    p.y_stride = kHidden;
+    p.next = {next_norm, x_, kHidden, squares_, 256};
+    return p;
+  }
+  void place(const Layer& l) {
+    Place place;
+    place.pass = pass_;
+    place.most_rows = rows_;
+    place.qkv = qkv_;
+    place.stride = 6144;
+    place.heads = 32;
+    place.shape = {8, 128};
+    place.eps = 1e-5f;
+    place.turns = turns_;
+    place.turns_stride = 128;
+    place.dimensions = 128;
+    place.q = q_;
+    place.plane = l.plane;
+    device_.place(place);
+  }
+  void attend(const Layer& l) {
+    Attend a;
+    a.pass = pass_;
+    a.most_rows = rows_;
+    a.most_tiles = tiles_;
+    a.most_chunks = chunks_;
+    a.q = q_;
+    a.plane = l.plane;
+    a.heads = 32;
+    a.shape = {8, 128};
+    a.scale = 0.01f;
+    a.partials = partials_;
+    a.arrived = arrived_;
+    a.out = attended_;
+    a.out_stride = kHidden;
+    device_.attend(a);
+  }
+
+  Bench& bench_;
+  Device& device_;
+  MatrixKind kind_;
+  int context_, rows_ = 1, tiles_ = 0, chunks_ = 0, copies_ = 0;
+  std::vector<Layer> layers_;
+  std::vector<void*> all_;
+  Pass pass_;
+  float *stream_, *qkv_, *squares_, *turns_, *partials_ = nullptr;
+  unsigned* arrived_ = nullptr;
+  uint16_t *x_, *q_, *attended_, *gated_;
+};
+
+// Of every variant a layer, with and without place and attention; of the first one more.
+void chains(Bench& bench, const std::vector<std::string>& variants) {
+  for (const auto& [kind, name] : {std::pair{MatrixKind::kQ4, "q4"}, {MatrixKind::kQ8, "q8"}}) {
+    Chain chain(bench, kind, 128);
+    for (const int rows : {1, 8, 16}) {
+      chain.set_rows(rows);
+      fmt::print("{:4} {:2} rows; variant: layer/products:", name, rows);
+      for (const std::string& few : variants) {
+        setenv("AERIE_FEW", few.c_str(), 1);
+        fmt::print(" {}: {:.1f}/{:.1f}", few, chain.time(Chain::kAll),
+                   chain.time(Chain::kAll & ~(Chain::kPlace | Chain::kAttend)));
+      }
+      setenv("AERIE_FEW", variants[0].c_str(), 1);
+      fmt::print("; {} without q p a o g d:", variants[0]);
+      for (int part = 1; part < 64; part *= 2) {
+        fmt::print(" {:.1f}", chain.time(Chain::kAll & ~part));
+      }
+      fmt::print("; alone:");
+      for (int part = 1; part < 64; part *= 2) fmt::print(" {:.1f}", chain.time(part));
+      fmt::print("; near:");
+      for (int part = 1; part < 64; part *= 2) fmt::print(" {:.1f}", chain.time(part, true));
+      fmt::print("\n");
+      std::fflush(stdout);
+    }
+  }
+}
+
+void once(Bench& bench) {
+  Chain chain(bench, MatrixKind::kQ4, 128);
+  for (const int rows : {1, 8, 16}) {
+    chain.set_rows(rows);
+    chain.once();
+  }
+}
 
 }  // namespace
 
@@ -259,6 +522,16 @@ int main(int argc, char** argv) {
   const Info info = device.value()->info();
   fmt::print("{}, {} processors, {:.1f} GiB\n", info.name, info.processors,
              static_cast<double>(info.memory) / (1 << 30));
+  const std::string mode = argc > 2 ? argv[2] : "";
+  if (mode == "chain" || mode == "once") {
+    Bench bench(*device.value(), {});
+    if (mode == "once") {
+      once(bench);
+    } else {
+      chains(bench, std::vector<std::string>(argv + 3, argv + argc));
+    }
+    return 0;
+  }
   std::vector<int> rows;
   for (int i = 2; i < argc; ++i) rows.push_back(std::clamp(std::atoi(argv[i]), 1, kMostRows));
   const bool all = rows.empty();

@@ -13,14 +13,11 @@ find_path(AERIE_TORCH_API torch/torch.h
   HINTS "${AERIE_TORCH_INCLUDE}/torch/csrc/api/include" NO_DEFAULT_PATH)
 find_library(AERIE_TORCH_CPU torch_cpu ${hints} PATH_SUFFIXES lib)
 find_library(AERIE_TORCH_C10 c10 ${hints} PATH_SUFFIXES lib)
-# Of builds for NVIDIA GPUs. Nothing refers to it by name: kernels register themselves.
-find_library(AERIE_TORCH_CUDA torch_cuda ${hints} PATH_SUFFIXES lib)
 
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(LibTorch
   REQUIRED_VARS AERIE_TORCH_CPU AERIE_TORCH_C10 AERIE_TORCH_INCLUDE AERIE_TORCH_API)
-mark_as_advanced(AERIE_TORCH_INCLUDE AERIE_TORCH_API AERIE_TORCH_CPU AERIE_TORCH_C10
-                 AERIE_TORCH_CUDA)
+mark_as_advanced(AERIE_TORCH_INCLUDE AERIE_TORCH_API AERIE_TORCH_CPU AERIE_TORCH_C10)
 
 if(LibTorch_FOUND AND NOT TARGET aerie_torch)
   add_library(aerie_torch INTERFACE)
@@ -36,9 +33,5 @@ if(LibTorch_FOUND AND NOT TARGET aerie_torch)
     file(CREATE_LINK "${AERIE_FMT_INCLUDE}/fmt" "${CMAKE_BINARY_DIR}/system_fmt/fmt" SYMBOLIC)
     target_include_directories(aerie_torch SYSTEM BEFORE INTERFACE
       "${CMAKE_BINARY_DIR}/system_fmt")
-  endif()
-  if(AERIE_TORCH_CUDA)
-    target_link_options(aerie_torch INTERFACE -Wl,--no-as-needed "${AERIE_TORCH_CUDA}"
-                                              -Wl,--as-needed)
   endif()
 endif()

@@ -7,6 +7,8 @@
 # DIR/aerie starts the program with the bundle's libraries; a C library as new as this machine's has to be there. Where
 # DIR ends in .tar.gz it is an archive of such a folder, a third of the size, which unpacks into its name without that.
 # AERIE_BUILD names another build folder, AERIE_BUNDLE_MIB another size that the whole may have (64).
+# aerie-train, built with PyTorch's own LibTorch (AERIE_TORCH), takes LibTorch and CUDA's libraries from the PyTorch that
+# the other machine's python3 finds, of the same version.
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
@@ -78,6 +80,7 @@ fi
 # The C library's own parts belong to the loader of the other machine.
 ldd "${parts[@]}" | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' | sort -u |
   grep -vE '/(libc|libm|libdl|librt|libpthread|libresolv)\.so\.[0-9]+$' |
+  grep -vE '/(libtorch[a-z_]*|libc10[a-z_]*|libcudart|libcupti|libgomp)\.so[.0-9]*$' |
   while read -r library; do
     strip -o "$target/lib/${library##*/}" "$(readlink -f "$library")"
   done
@@ -88,8 +91,15 @@ for name in "${programs[@]}"; do
 case $0 in */*) here=${0%/*} ;; *) here=. ;; esac
 here=$(cd "$here" && pwd)
 LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-export LD_LIBRARY_PATH
 WRAPPER
+  # Its folder is found without loading it.
+  if ldd "$build/bin/$name" | grep -q 'libtorch_cpu\.so '; then
+    cat >>"$target/$name" <<'WRAPPER'
+torch=$(python3 -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])' 2>/dev/null)
+LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$torch/lib
+WRAPPER
+  fi
+  echo 'export LD_LIBRARY_PATH' >>"$target/$name"
   echo "exec \"\$here/bin/$name\" \"\$@\"" >>"$target/$name"
   chmod +x "$target/$name"
 done

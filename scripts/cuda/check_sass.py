@@ -43,8 +43,9 @@ def products_of_1024(kind, panels, tiles):
     return products
 
 
-# Kernels that multiply; of products of weights the kind, the panels of a block and its tiles of 8 rows.
-PRODUCT = re.compile(r"product_kernel<(?P<kind>\w+), (?P<panels>\d), (?P<tiles>\d)>"
+# Kernels that multiply; of products of weights the kind, the panels of a block and its tiles of 8 rows
+# (and the KiB of memory that a block may have, and the rows that come with its codes).
+PRODUCT = re.compile(r"product_kernel<(?P<kind>\w+), (?P<panels>\d), (?P<tiles>\d), \d+, \d>"
                      r"|tile_product_kernel<(?P<of_tile>\w+), (?P<of_warp>\d)>"
                      r"|group_product_kernel<(?P<of_group>\w+)>")
 # Those are empty where there are no groups of warps that multiply.
@@ -268,7 +269,7 @@ def self_test():
 
     loop = ["MOV R1, R2", "LDG.E.128.CONSTANT R4, desc[UR4][R2.64]", "HMMA.16816.F32.BF16 R4, R8, R12, R4",
             "IADD3 R1, R1, 0x1, RZ", "@P0 BRA 0x10", "EXIT", "BRA 0x60"]
-    good, name, attention = kernel_of(*loop), "void d::product_kernel<(d::MatrixKind)2, 4, 1>(A)", "attention_kernel<1>"
+    good, name, attention = kernel_of(*loop), "void d::product_kernel<(d::MatrixKind)2, 4, 1, 227, 0>(A)", "attention_kernel<1>"
     assert good.hot_loop() == (4, 1, 0), good.hot_loop()
     assert shape_of(short(name)) == ("kQ4", 4, 1) and shape_of("tile_product_kernel<kQ8, 2>") == ("kQ8", 2, 8)
     assert shape_of("group_product_kernel<kQ4>") == ("kQ4", 1, None)

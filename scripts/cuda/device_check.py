@@ -15,6 +15,7 @@ that fails stops no other. Exits with 1 if one failed.
   sanitizer   a short run under compute-sanitizer: memory, races, barriers, memory that nobody wrote
   bf16, q4    passes of an 8B shape against the limits of the GPU (aerie bench verify)
   rounds      rounds of that shape with simulated acceptance
+  heads       rounds of that shape with an EAGLE-3 head of random weights
   server      a server of a 1B shape with 1 to 64 clients
 """
 
@@ -207,6 +208,24 @@ def rounds(check, result):
                           "--simulate-acceptance", "0.8,0.7,0.6,0.5,0.4", "--draft-cost", "0.05", "--replay", "256")
 
 
+def heads(check, result):
+    """Rounds with an EAGLE-3 head of random weights: what they cost, as nothing of its drafts is accepted."""
+    check.need_gpu()
+    head = check.work / "eagle3"
+    check.run(check.program("aerie"), "bench", "make-head", head, "--shape", "llama-8b", "--kind", "eagle3",
+              "--draft-vocab", "32000")
+    report = check.aerie("bench", "decode", "--shape", "llama-8b", "--type", "q4_0", "--device", check.device,
+                         "--context", "512", "--tokens", "128", "--repeat", "3",
+                         "--speculate", f"eagle3:model={head},num_speculative_tokens=3")
+    point = report["points"][0]
+    plain, drafts = point["plain_round_us"], point["round_us"]
+    result |= {f"{name} of a pass, us": value for name, value in plain.items()}
+    result |= {f"{name} of a round of 3 drafts, us": value for name, value in drafts.items()}
+    result["a level of a draft, us"] = drafts["draft"] / 3
+    result["overhead of a pass, us"] = plain["all"] - plain["device"]
+    result["overhead of a round, us"] = drafts["all"] - drafts["device"]
+
+
 def server(check, result):
     check.need_gpu()
     model, port = check.work / "llama-1b.gguf", 18471
@@ -241,6 +260,7 @@ def answers(port):
 STAGES = {
     "peak": (peak, 40), "tests": (tests, 60), "operations": (operations, 60), "ids": (ids, 90),
     "sanitizer": (sanitizer, 100), "bf16": (verify("bf16"), 100), "q4": (verify("q4_0"), 80), "rounds": (rounds, 60),
+    "heads": (heads, 90),
     "server": (server, 90),
 }
 

@@ -101,6 +101,7 @@ struct ForwardOutputs {
   // Of the same rows, of logits of which +infinity counts as the largest float; empty: the model
   // has not looked for them.
   std::span<const BestToken> best;
+  TopTokens top;                // the same, where the model was made to look for them
   std::span<const float> taps;  // [rows that want taps, in batch order][tap_layers][hidden]
   // [rows that want states, in batch order][hidden]: what the head reads.
   std::span<const float> states;

@@ -75,8 +75,11 @@ class DraftHost {
     return {};
   }
 
-  // The same of such a cache for what drafts with `model`, which is there already, where that has
-  // its planes.
+  // What was checked so, and is not there after all.
+  virtual void return_device_memory(int64_t /*bytes*/) {}
+
+  // check_memory() of such a cache for what drafts with `model`, which is there already, where that
+  // has its planes.
   Status check_cache(const std::string& what, const Model& model, const ModelConfig& config,
                      KvCache::Creation cache) {
     cache.planes = model.cache_planes();

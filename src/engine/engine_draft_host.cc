@@ -75,10 +75,12 @@ Expected<std::unique_ptr<Model>> EngineDraftHost::load_on_device(const std::stri
                                                                  KvCache::Creation cache) {
   AERIE_RETURN_IF_ERROR(supported_by_device(file).with_context(what));
   cache.planes = KvCache::Planes::kElsewhere;
-  AERIE_RETURN_IF_ERROR(check_device_memory(what, device_weight_bytes(file),
-                                            KvCache::bytes_needed(config, cache),
-                                            device_working_bytes(file, options)));
-  return load_device_model(file, options, *device_->device);
+  const int64_t weights = device_weight_bytes(file), work = device_working_bytes(file, options);
+  const int64_t of_cache = KvCache::bytes_needed(config, cache);
+  AERIE_RETURN_IF_ERROR(check_device_memory(what, weights, of_cache, work));
+  auto model = load_device_model(file, options, *device_->device);
+  if (!model.ok()) return_device_memory(weights + of_cache + work);
+  return model;
 }
 
 }  // namespace aerie

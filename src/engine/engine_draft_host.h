@@ -28,6 +28,9 @@ class EngineDraftHost final : public DraftHost {
                       int64_t work_bytes) override;
   Status check_device_memory(const std::string& what, int64_t weight_bytes, int64_t cache_bytes,
                              int64_t work_bytes) override;
+  void return_device_memory(int64_t bytes) override {
+    if (device_ != nullptr) device_->room.taken -= bytes;
+  }
   Expected<std::unique_ptr<Model>> load(const std::string& what, const ModelFile& file,
                                         const ModelConfig& config, const ModelOptions& options,
                                         const KvCache::Creation& cache) override;

@@ -28,6 +28,9 @@ struct ModelOptions {
   // The tokens whose logits are computed, in ascending order: ForwardOutputs::vocab is their
   // number. Empty: all. The cache must not be asked for with it.
   std::vector<int32_t> logit_tokens;
+  // Of rows that want logits, so many of the best tokens are looked for where that spares bringing
+  // logits to the host (ForwardOutputs::top); at most kernels::kMostTop.
+  int ranks = 0;
 };
 
 struct Blueprint;

@@ -61,6 +61,8 @@ class IdleDevice final : public device::Device {
   void best(const device::Best&) override {}
   void start_clock() override {}
   double stop_clock() override { return 0.0; }
+  void time_graphs(bool) override {}
+  double graph_seconds() override { return 0.0; }
 
  private:
   int64_t free_ = 0;

@@ -85,6 +85,49 @@ TEST_F(HeadsTest, SettingsChangeDraftsAndNothingElse) {
   fs::remove(list);
 }
 
+// What a device has code for it computes, and where it has none the processor drafts as before.
+TEST_F(HeadsTest, DraftOnTheDeviceOfTheirTarget) {
+  const std::string list = testing::TempDir() + "aerie_heads_ids.txt";
+  std::ofstream(list) << "101\n32\n97\n111\n116\n";
+  const std::string eagle = "eagle:model=" + head(HeadFamily::kEagle);
+  const std::string eagle3 = "eagle3:model=" + head(HeadFamily::kEagle3);
+  const std::string cut = ",draft_vocab=" + list + ",draft_vocab_size=4";
+  const std::pair<std::string, bool> specs[] = {
+      {eagle, true},
+      {eagle + ",draft_type=q8_0", true},
+      {eagle + cut, true},
+      {eagle3 + ",draft_type=q8_0", true},
+      {eagle3 + cut + ",topk=3,num_steps=2,num_speculative_tokens=6", true},
+      {"medusa:model=" + head(HeadFamily::kMedusa) + cut, true},
+      {"mtp:model=" + head(HeadFamily::kMtp), false}};
+  Request request;
+  request.prompt = {'O', 'n', 'c', 'e'};
+  request.max_tokens = 8;
+  request.ignore_eos = true;
+  for (const auto& [spec, on_device] : specs) {
+    SCOPED_TRACE(spec);
+    EngineOptions options;
+    options.model = target_;
+    options.threads = 1;
+    options.context = 64;
+    options.device = "emulated";
+    options.speculation = *parse_speculative_spec(spec);
+    options.speculation.open_gate();
+    const auto engine = Engine::open(options);
+    ASSERT_TRUE(engine.ok()) << engine.status().message();
+    EXPECT_EQ((*engine)->parts().memory.taken == 0, on_device);
+    request.speculate = true;
+    const auto drafted = (*engine)->generate(request, nullptr);
+    ASSERT_TRUE(drafted.ok()) << drafted.status().message();
+    EXPECT_GT(drafted->stats.drafted, 0);
+    request.speculate = false;
+    const auto plain = (*engine)->generate(request, nullptr);
+    ASSERT_TRUE(plain.ok()) << plain.status().message();
+    EXPECT_EQ(drafted->tokens, plain->tokens);
+  }
+  fs::remove(list);
+}
+
 TEST_F(HeadsTest, FoldersInEightBitsDraftAsConvertedOnes) {
   for (const HeadFamily family : test::kHeadFamilies) {
     SCOPED_TRACE(test::head_family_name(family));

@@ -154,15 +154,34 @@ Run add_make_model(CLI::App& app) {
   };
 }
 
+// The model's, or one of a shape.
+Expected<std::unique_ptr<ModelFile>> file_or_shape(const std::string& model,
+                                                   const std::string& shape, ThreadPool& pool) {
+  if (model.empty() && shape.empty()) {
+    return invalid_argument("give --model, or --shape: {}", measure::shape_names());
+  }
+  if (!shape.empty()) {
+    measure::MakeModelOptions made;
+    made.shape = shape;
+    return measure::random_model(made, pool);
+  }
+  AERIE_ASSIGN_OR_RETURN(const std::string path, locate_model(model));
+  return open_model_file(path);
+}
+
 Run add_make_head(CLI::App& app) {
   struct Flags {
     measure::MakeHeadOptions options;
-    std::string model;
+    std::string model, shape;
   };
   auto flags = std::make_shared<Flags>();
   measure::MakeHeadOptions& o = flags->options;
   app.add_option("OUT", o.output, "The folder to write")->required();
-  app.add_option("-m,--model", flags->model, kModelHelp)->required();
+  CLI::Option* model = app.add_option("-m,--model", flags->model, kModelHelp);
+  app.add_option(
+         "--shape", flags->shape,
+         "Instead: for a model of a published shape, as of " + std::string("bench make-model"))
+      ->excludes(model);
   app.add_option("--kind", o.kind, fmt::format("{}", fmt::join(measure::head_kinds(), ", ")))
       ->required();
   app.add_option("--draft-vocab", o.draft_vocab, "Tokens that EAGLE-3 can draft; 0: all")
@@ -171,8 +190,8 @@ Run add_make_head(CLI::App& app) {
       ->check(CLI::Range(1, 64));
   add_shown(app, "--seed", o.seed, "Another head for each");
   return [flags]() -> Status {
-    AERIE_ASSIGN_OR_RETURN(const std::string path, locate_model(flags->model));
-    AERIE_ASSIGN_OR_RETURN(const auto file, open_model_file(path));
+    ThreadPool pool(1);  // of a file that is made
+    AERIE_ASSIGN_OR_RETURN(const auto file, file_or_shape(flags->model, flags->shape, pool));
     AERIE_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(*file));
     AERIE_ASSIGN_OR_RETURN(const int64_t bytes, measure::make_head(flags->options, config));
     print_message("wrote {}: {:.1f} MiB\n", flags->options.output,

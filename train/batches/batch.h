@@ -16,6 +16,9 @@ struct Batch {
   at::Tensor taps;
   // The stream behind the target's last layer, before the final norm: float [rows, hidden].
   at::Tensor last;
+  // On the way to a device both of these are here instead, side by side, in 16 bits.
+  at::Tensor features;      // bfloat16 [rows, tap_columns and those of `last`]
+  int64_t tap_columns = 0;  // 0: there are no taps
 
   // The values of x [rows, ...] that lie `by` rows further on in the same document; zeros behind
   // a document's end.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "train/batches/training_set.h"
@@ -21,21 +22,35 @@ void add_tokens(const Sample& sample, int64_t begin, int64_t rows, Batch& batch)
   }
 }
 
-// Rows of a sample's features: the taps' columns, then those of the last stream.
-void add_features(std::span<const float> features, int64_t begin, int64_t rows, Batch& batch) {
-  const int64_t tap_columns = batch.taps.defined() ? batch.taps.size(1) : 0;
-  const int64_t last_columns = batch.last.defined() ? batch.last.size(1) : 0;
-  for (int64_t t = 0; t < rows; ++t) {
-    const float* const row = features.data() + t * (tap_columns + last_columns);
-    if (tap_columns > 0) {
-      std::memcpy(batch.taps.data_ptr<float>() + (begin + t) * tap_columns, row,
-                  static_cast<size_t>(tap_columns) * sizeof(float));
+// Of the samples side by side, all layers behind one another: [rows, layers * hidden].
+template <typename Value, typename Read>
+Status read_rows(std::span<const Sample* const> samples, const Documents& documents,
+                 at::Tensor& rows, const Read& read) {
+  std::vector<Value> own;  // of a sample that is cut
+  auto* const all = static_cast<Value*>(rows.data_ptr());
+  const auto columns = static_cast<size_t>(rows.size(1));
+  for (int64_t d = 0; d < documents.count(); ++d) {
+    const Sample& sample = *samples[static_cast<size_t>(d)];
+    Value* const to = all + static_cast<size_t>(documents.start(d)) * columns;
+    const size_t values = static_cast<size_t>(documents.length(d)) * columns;
+    if (sample.tokens.size() == static_cast<size_t>(documents.length(d))) {
+      AERIE_RETURN_IF_ERROR(read(sample, std::span<Value>(to, values)));
+      continue;
     }
-    if (last_columns > 0) {
-      std::memcpy(batch.last.data_ptr<float>() + (begin + t) * last_columns, row + tap_columns,
-                  static_cast<size_t>(last_columns) * sizeof(float));
-    }
+    own.resize(sample.tokens.size() * columns);
+    AERIE_RETURN_IF_ERROR(read(sample, std::span<Value>(own)));
+    std::copy_n(own.begin(), values, to);
   }
+  return {};
+}
+
+void split(const at::Tensor& features, Batch& batch) {
+  const int64_t taps = batch.tap_columns, last = features.size(1) - taps;
+  const auto part = [&](int64_t begin, int64_t columns) {
+    return features.narrow(1, begin, columns).to(at::kFloat).contiguous();
+  };
+  if (taps > 0) batch.taps = part(0, taps);
+  if (last > 0) batch.last = part(taps, last);
 }
 
 }  // namespace
@@ -47,7 +62,7 @@ std::vector<int32_t> feature_layers(const MethodNeeds& needs, int layers) {
 }
 
 Expected<Batch> collate(std::span<const Sample* const> samples, int64_t max_length,
-                        const MethodNeeds& needs, FeatureSource* features) {
+                        const MethodNeeds& needs, FeatureSource* features, bool for_device) {
   Batch batch;
   for (const Sample* sample : samples) {
     const int64_t length = std::min(static_cast<int64_t>(sample->tokens.size()), max_length);
@@ -61,20 +76,27 @@ Expected<Batch> collate(std::span<const Sample* const> samples, int64_t max_leng
   if (taps > 0 && (features == nullptr || features->tap_layers().size() != taps)) {
     return Status(StatusCode::kInternal, "the features are not those that the method reads");
   }
-  const int64_t hidden = taps > 0 ? features->hidden() : 0;
-  const int64_t tap_columns = static_cast<int64_t>(needs.tap_layers.size()) * hidden;
-  if (tap_columns > 0) batch.taps = at::empty({rows, tap_columns}, at::kFloat);
-  if (needs.last) batch.last = at::empty({rows, hidden}, at::kFloat);
-  std::vector<float> own;
   for (int64_t d = 0; d < batch.documents.count(); ++d) {
-    const Sample& sample = *samples[static_cast<size_t>(d)];
-    const int64_t begin = batch.documents.start(d), length = batch.documents.length(d);
-    add_tokens(sample, begin, length, batch);
-    if (taps == 0) continue;
-    own.resize(sample.tokens.size() * taps * static_cast<size_t>(hidden));
-    AERIE_RETURN_IF_ERROR(features->read(sample, own));
-    add_features(own, begin, length, batch);
+    add_tokens(*samples[static_cast<size_t>(d)], batch.documents.start(d),
+               batch.documents.length(d), batch);
   }
+  if (taps == 0) return batch;
+  const int64_t hidden = features->hidden(), all = static_cast<int64_t>(taps) * hidden;
+  batch.tap_columns = static_cast<int64_t>(needs.tap_layers.size()) * hidden;
+  if (for_device) {
+    batch.features =
+        at::empty({rows, all}, at::TensorOptions(at::kBFloat16).pinned_memory(at::hasCUDA()));
+    AERIE_RETURN_IF_ERROR(read_rows<uint16_t>(samples, batch.documents, batch.features,
+                                              [&](const Sample& sample, std::span<uint16_t> to) {
+                                                return features->read_bfloats(sample, to);
+                                              }));
+    return batch;
+  }
+  at::Tensor floats = at::empty({rows, all}, at::kFloat);
+  AERIE_RETURN_IF_ERROR(read_rows<float>(
+      samples, batch.documents, floats,
+      [&](const Sample& sample, std::span<float> to) { return features->read(sample, to); }));
+  split(floats, batch);
   return batch;
 }
 
@@ -82,6 +104,9 @@ Batch to_device(Batch batch, const at::Device& device) {
   for (at::Tensor* tensor :
        {&batch.tokens, &batch.positions, &batch.mask, &batch.taps, &batch.last}) {
     if (tensor->defined()) *tensor = tensor->to(device);
+  }
+  if (batch.features.defined()) {
+    split(std::exchange(batch.features, {}).to(device, /*non_blocking=*/true), batch);
   }
   return batch;
 }

@@ -12,10 +12,11 @@
 namespace aerie::train {
 
 // The samples side by side, each cut to its first `max_length` tokens; on the CPU. `features` must
-// give what feature_layers() says of `needs`, and may be null if that is nothing. kInternal if it
-// does not; else its errors.
+// give what feature_layers() says of `needs`, and may be null if that is nothing. `for_device`: it
+// goes to to_device(), and its features are in 16 bits until then. kInternal if it does not; else
+// its errors.
 Expected<Batch> collate(std::span<const Sample* const> samples, int64_t max_length,
-                        const MethodNeeds& needs, FeatureSource* features);
+                        const MethodNeeds& needs, FeatureSource* features, bool for_device = false);
 
 // The same batch on another device.
 Batch to_device(Batch batch, const at::Device& device);

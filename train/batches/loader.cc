@@ -41,7 +41,7 @@ Expected<Batch> Loader::next() {
 
 Expected<Batch> Loader::read(const std::vector<const Sample*>& samples) {
   const std::lock_guard lock(source_mutex_);
-  return collate(samples, options_.plan.max_length, needs_, set_.features);
+  return collate(samples, options_.plan.max_length, needs_, set_.features, options_.for_device);
 }
 
 bool Loader::offer(Expected<Batch> batch) {

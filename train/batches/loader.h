@@ -20,7 +20,8 @@ struct LoaderOptions {
   int step_batches = 1;  // of all processes in a step
   int rank = 0;          // batch i of a step is of process i % world
   int world = 1;
-  int ahead = 2;  // batches kept ready
+  int ahead = 2;            // batches kept ready
+  bool for_device = false;  // see collate()
 };
 
 // Owns a thread, which reads from the set's features. Methods are for one other thread.

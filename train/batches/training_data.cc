@@ -29,6 +29,9 @@ class FolderFeatures final : public FeatureSource {
   Status read(const Sample& sample, std::span<float> out) override {
     return of_sample_.at(&sample)->read(sample, out);
   }
+  Status read_bfloats(const Sample& sample, std::span<uint16_t> out) override {
+    return of_sample_.at(&sample)->read_bfloats(sample, out);
+  }
 
   FeatureSource* add(std::unique_ptr<FeatureSource> source) {
     return sources_.emplace_back(std::move(source)).get();

@@ -9,6 +9,7 @@
 
 #include "base/interrupt.h"
 #include "base/standard_streams.h"
+#include "engine/placement/device_choice.h"
 #include "train/data/duration_text.h"
 #include "train/data/features/feature_store.h"
 #include "train/data/generate_data.h"
@@ -62,6 +63,7 @@ Status add_features(const DataFlags& flags) {
   options.model = flags.options.target.model;
   options.tap_layers = flags.features;
   options.threads = flags.options.target.threads;
+  options.device = flags.options.target.device;
   options.shard = flags.options.shard;
   options.cancel = &interrupted;
   AERIE_ASSIGN_OR_RETURN(const StoreResult result, store_features(options));
@@ -77,6 +79,7 @@ Expected<int> run(DataFlags& flags) {
                   "LAYER,... for features of those that are there, or both");
   }
   options.use_template = !flags.no_template;
+  AERIE_ASSIGN_OR_RETURN(options.target.device, aerie::parse_device(options.target.device));
   AERIE_ASSIGN_OR_RETURN(options.shard, parse_shard(flags.shard));
   for (const std::string& text : flags.where) {
     auto range = parse_prompt_range(text);
@@ -142,7 +145,14 @@ std::function<Expected<int>()> add_data_flags(CLI::App& app) {
                  "streams that enter them; the number of layers: the one behind the last")
       ->delimiter(',')
       ->allow_extra_args(false);
-  app.add_option("--batch", o.target.sequences, "Samples at a time")
+  app.add_option("--device", o.target.device, fmt::format("Who answers: {}", kDeviceChoices))
+      ->capture_default_str();
+  app.add_option("--engines", o.engines,
+                 "So many answer beside one another, each with a batch and the model for itself: "
+                 "what keeps a GPU busy")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  app.add_option("--batch", o.target.sequences, "Samples at a time, of each engine")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
   app.add_option("--context", o.target.context,

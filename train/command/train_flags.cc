@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "train/nn/torch_cuda.h"
+
 namespace aerie::train {
 namespace {
 
@@ -194,10 +196,13 @@ Expected<at::Device> parse_device(const std::string& text) {
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("--device {}: cpu, cuda and cuda:N are known", text));
   }
-  if (!device.is_cpu() && !(device.is_cuda() && at::hasCUDA())) {
+  if (device.is_cpu()) return device;
+  if (!device.is_cuda()) {
     return Status(StatusCode::kUnsupported,
-                  fmt::format("--device {}: this LibTorch, or this machine, has none", text));
+                  fmt::format("--device {}: cpu, cuda and cuda:N are known", text));
   }
+  const Status loaded = load_cuda();
+  if (!loaded.ok()) return loaded.with_context("--device " + text);
   return device;
 }
 

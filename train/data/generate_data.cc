@@ -10,7 +10,9 @@
 
 #include "base/clock.h"
 #include "base/progress.h"
+#include "base/system/topology.h"
 #include "format/text.h"
+#include "train/data/engines.h"
 #include "train/data/features/feature_writer.h"
 #include "train/data/features/features.h"
 #include "train/data/info.h"
@@ -29,6 +31,9 @@ Status check(const GenerateOptions& options) {
   }
   if (!(options.held_out >= 0.0 && options.held_out < 1.0)) {
     return refuse(fmt::format("--held-out {}: give 0 to below 1", options.held_out));
+  }
+  if (options.engines < 1 || options.engines > 64) {
+    return refuse(fmt::format("--engines {}: give 1 to 64", options.engines));
   }
   if (options.settings.max_tokens < 1) {
     return refuse(fmt::format("--max-tokens {}: give at least 1", options.settings.max_tokens));
@@ -88,7 +93,6 @@ Expected<DataInfo> make_info(const GenerateOptions& options, const RunningTarget
 
 // What answering stores beside the samples.
 struct Features {
-  std::optional<TapRecorder> recorder;
   std::optional<FeatureWriter> writer;
 
   Status open(const GenerateOptions& options, const RunningTarget& target,
@@ -96,7 +100,6 @@ struct Features {
     if (options.features.empty()) return {};
     const ModelConfig& config = target.config();
     for (const int32_t layer : options.features) AERIE_RETURN_IF_ERROR(check_tap(layer, config));
-    recorder.emplace(options.features);
     AERIE_ASSIGN_OR_RETURN(FeatureWriter opened,
                            FeatureWriter::open(options.out, options.shard,
                                                {fingerprint, options.features, config.hidden}));
@@ -120,25 +123,11 @@ Expected<std::unordered_set<std::string>> ids_in(const std::string& folder, int 
   return ids;
 }
 
-}  // namespace
-
-Expected<GenerateResult> generate_data(const GenerateOptions& options) {
-  AERIE_RETURN_IF_ERROR(check(options));
-  AERIE_ASSIGN_OR_RETURN(const std::vector<Prompt> prompts, read_prompts(options));
-  RunningTargetOptions target_options = options.target;
-  target_options.max_taps = static_cast<int>(options.features.size());
-  AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<RunningTarget> target,
-                         RunningTarget::open(target_options));
-  AERIE_ASSIGN_OR_RETURN(const ConversationFormat format,
-                         ConversationFormat::make(target->source(), options.use_template));
-  AERIE_ASSIGN_OR_RETURN(const DataInfo info, make_info(options, *target, format));
-  AERIE_RETURN_IF_ERROR(claim_folder(options.out, info));
-  AERIE_ASSIGN_OR_RETURN(AnswerFile file, AnswerFile::open(options.out, options.shard));
-  AERIE_ASSIGN_OR_RETURN(const auto there, ids_in(options.out, info.vocab));
-  Features features;
-  AERIE_RETURN_IF_ERROR(features.open(options, *target, info.fingerprint));
-
-  GenerateResult result;
+// What the folder lacks of the shard.
+std::vector<AnswerTask> missing_tasks(const GenerateOptions& options,
+                                      const std::vector<Prompt>& prompts,
+                                      const std::unordered_set<std::string>& there,
+                                      GenerateResult& result) {
   std::vector<AnswerTask> tasks;
   for (int index = 0; index < options.samples; ++index) {
     for (const Prompt& prompt : prompts) {
@@ -150,21 +139,54 @@ Expected<GenerateResult> generate_data(const GenerateOptions& options) {
       }
     }
   }
+  return tasks;
+}
+
+// What one of several engines has of the threads.
+int threads_of_each(const GenerateOptions& options) {
+  if (options.engines == 1) return options.target.threads;
+  const int all = options.target.threads > 0 ? options.target.threads : default_threads();
+  return std::max(1, all / options.engines);
+}
+
+}  // namespace
+
+Expected<GenerateResult> generate_data(const GenerateOptions& options) {
+  AERIE_RETURN_IF_ERROR(check(options));
+  AERIE_ASSIGN_OR_RETURN(const std::vector<Prompt> prompts, read_prompts(options));
+  RunningTargetOptions target_options = options.target;
+  target_options.max_taps = static_cast<int>(options.features.size());
+  target_options.threads = threads_of_each(options);
+  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<RunningTarget> target,
+                         RunningTarget::open(target_options));
+  AERIE_ASSIGN_OR_RETURN(const ConversationFormat format,
+                         ConversationFormat::make(target->source(), options.use_template));
+  AERIE_ASSIGN_OR_RETURN(const DataInfo info, make_info(options, *target, format));
+  AERIE_RETURN_IF_ERROR(claim_folder(options.out, info));
+  AERIE_ASSIGN_OR_RETURN(AnswerFile file, AnswerFile::open(options.out, options.shard));
+  AERIE_ASSIGN_OR_RETURN(const auto there, ids_in(options.out, info.vocab));
+  Features features;
+  AERIE_RETURN_IF_ERROR(features.open(options, *target, info.fingerprint));
+
+  GenerateResult result;
+  const std::vector<AnswerTask> tasks = missing_tasks(options, prompts, there, result);
   if (tasks.empty()) return result;
+  AERIE_ASSIGN_OR_RETURN(Engines engines,
+                         Engines::open(std::move(target), target_options, options.engines));
   const auto start = steady_now();
   Progress progress("samples", result.there + static_cast<int64_t>(tasks.size()));
   progress.skip(result.there);
-  AnswerCalls calls;
+  Engines::Calls calls;
   calls.done = [&](const Sample& sample, std::vector<uint16_t> taps) {
     AERIE_RETURN_IF_ERROR(file.append(sample));
     return features.add(sample, std::move(taps));
   };
-  if (features.recorder) calls.recorder = &*features.recorder;
   calls.progress = [&](const AnswerCounts& counts) {
     progress.set(int64_t{result.there} + counts.samples + counts.too_long);
   };
   calls.cancel = options.cancel;
-  AERIE_ASSIGN_OR_RETURN(result.counts, answer(*target, format, options.settings, tasks, calls));
+  calls.tap_layers = options.features;
+  AERIE_ASSIGN_OR_RETURN(result.counts, engines.answer(format, options.settings, tasks, calls));
   AERIE_RETURN_IF_ERROR(features.finish());
   result.seconds = seconds_since(start);
   result.missing = static_cast<int>(tasks.size()) - result.counts.samples - result.counts.too_long;

@@ -14,7 +14,8 @@
 namespace aerie::train {
 
 struct GenerateOptions {
-  RunningTargetOptions target;       // its sequences are the batch
+  RunningTargetOptions target;       // its sequences are the batch of each engine
+  int engines = 1;                   // that answer beside one another
   std::vector<std::string> prompts;  // files of report/prompt_set.h
   PromptSelection selection;         // may become larger from run to run
   std::string out;                   // the folder

@@ -14,6 +14,7 @@ Expected<std::unique_ptr<RunningTarget>> RunningTarget::open(const RunningTarget
   EngineOptions engine_options;
   engine_options.model = options.model;
   engine_options.threads = options.threads;
+  engine_options.device = options.device;
   engine_options.context = options.context;
   engine_options.default_context = RunningTargetOptions::kDefaultContext;
   Concurrency concurrency;

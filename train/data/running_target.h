@@ -11,8 +11,9 @@
 namespace aerie::train {
 
 struct RunningTargetOptions {
-  std::string model;  // a GGUF file or a Hugging Face folder
-  int threads = 0;    // 0: default_threads()
+  std::string model;            // a GGUF file or a Hugging Face folder
+  int threads = 0;              // 0: default_threads()
+  std::string device = "auto";  // EngineOptions::device
   int context = 0;    // positions of a sequence; 0: the model's own, at most kDefaultContext
   int sequences = 1;  // at a time
   int max_taps = 0;   // layers tapped at a time

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <cmath>
+#include <utility>
 
 #include "train/nn/adamw_update.h"
 
@@ -60,6 +61,22 @@ AdamW::AdamW(const Parameters& parameters, const AdamWOptions& options) : option
     value.set_data(place(values_));
     value.mutable_grad() = place(gradients_);
   }
+  merge_spans();
+}
+
+// Neighbours that are updated alike are updated at once, the zeros between them, too: a GPU would
+// have dozens of launches else.
+void AdamW::merge_spans() {
+  std::vector<Span> merged;
+  for (const Span& span : spans_) {
+    if (merged.empty() || merged.back().rate_scale != span.rate_scale ||
+        merged.back().decay != span.decay) {
+      merged.push_back(span);
+    } else {
+      merged.back().size = span.begin + span.size - merged.back().begin;
+    }
+  }
+  spans_ = std::move(merged);
 }
 
 void AdamW::step(int64_t step, double rate, double factor) {

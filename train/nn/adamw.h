@@ -42,6 +42,7 @@ class AdamW {
     double rate_scale = 1.0;
     double decay = 0.0;
   };
+  void merge_spans();
 
   AdamWOptions options_;
   std::vector<Span> spans_;

@@ -222,7 +222,6 @@ AERIE_CLONES void bfloat_rows(Divergence kind, const c10::BFloat16* target, c10:
   rows_to_gradients(kind, target, draft, tokens, rows, scale, losses);
 }
 
-// Elsewhere than in memory.
 at::Tensor by_autograd(Divergence kind, const at::Tensor& target_logits,
                        const at::Tensor& draft_logits, double scale) {
   const at::AutoGradMode gradients(true);
@@ -233,11 +232,56 @@ at::Tensor by_autograd(Divergence kind, const at::Tensor& target_logits,
   return losses.detach();
 }
 
+// kl_scale [rows, 1] * (q - p) - overlap_scale [rows, 1] * q (1 where q < p, less the sum of q
+// there), the gradient of mixed() above. Overwrites p.
+at::Tensor mixed(at::Tensor p, const at::Tensor& q, const at::Tensor& kl_scale,
+                 const at::Tensor& overlap_scale) {
+  at::Tensor more = q.lt(p).to(q.scalar_type());
+  more.sub_((more * q).sum(-1, true)).mul_(overlap_scale).mul_(q);
+  return p.neg_().add_(q).mul_(kl_scale).sub_(more);
+}
+
 }  // namespace
+
+// As the functions for rows above: of the two that most is trained with by themselves.
+at::Tensor divergence_by_tensors(Divergence kind, const at::Tensor& target_logits,
+                                 const at::Tensor& draft_logits, double scale) {
+  if (kind == Divergence::kReverseKl || kind == Divergence::kJensenShannon) {
+    return by_autograd(kind, target_logits, draft_logits, scale);
+  }
+  at::Tensor log_p = target_logits.log_softmax(-1, at::kFloat);
+  at::Tensor log_q = draft_logits.log_softmax(-1, at::kFloat);
+  at::Tensor p = log_p.exp();
+  const auto kl = [&] { return log_p.sub_(log_q).mul_(p).sum(-1); };
+  if (kind == Divergence::kForwardKl) {
+    const at::Tensor losses = kl();
+    draft_logits.copy_(log_q.exp_().sub_(p).mul_(scale));
+    return losses;
+  }
+  const at::Tensor q = log_q.exp();
+  const at::Tensor same = at::minimum(p, q).sum(-1, true);
+  at::Tensor losses, kl_scale = at::zeros_like(same), overlap_scale = at::full_like(same, scale);
+  if (kind == Divergence::kTotalVariation) {
+    losses = 1.0 - same;
+  } else if (kind == Divergence::kNegativeLogAcceptance) {
+    const at::Tensor least = same.clamp_min(1e-20);
+    losses = -least.log();
+    overlap_scale = (scale / least).masked_fill_(same <= 1e-20, 0.0);
+  } else {
+    const at::Tensor share = (same * -3.0).exp();
+    losses = share * kl().unsqueeze(-1) + (1.0 - share) * (1.0 - same);
+    kl_scale = share * scale;
+    overlap_scale = (1.0 - share) * scale;
+  }
+  draft_logits.copy_(mixed(p, q, kl_scale, overlap_scale));
+  return losses.squeeze(-1);
+}
 
 at::Tensor divergence_to_gradients(Divergence kind, const at::Tensor& target_logits,
                                    const at::Tensor& draft_logits, double scale) {
-  if (!draft_logits.is_cpu()) return by_autograd(kind, target_logits, draft_logits, scale);
+  if (!draft_logits.is_cpu()) {
+    return divergence_by_tensors(kind, target_logits, draft_logits, scale);
+  }
   const int64_t rows = draft_logits.size(0), tokens = draft_logits.size(1);
   at::Tensor losses = at::empty({rows}, at::kFloat);
   const auto run = [&]<typename T>(auto* of_rows, T* draft) {

@@ -14,6 +14,10 @@ namespace aerie::train {
 at::Tensor divergence_to_gradients(Divergence kind, const at::Tensor& target_logits,
                                    const at::Tensor& draft_logits, double scale);
 
+// The same out of operations on whole tensors, for devices that are no memory.
+at::Tensor divergence_by_tensors(Divergence kind, const at::Tensor& target_logits,
+                                 const at::Tensor& draft_logits, double scale);
+
 // The place of the largest of each row, of equals the first: int64 [rows].
 at::Tensor likeliest(const at::Tensor& logits);
 

@@ -83,9 +83,9 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
   return attend_from(q, all, k, v, documents, own, window);
 }
 
-at::Tensor attend_from(const at::Tensor& q, const QueryRows& queries, const at::Tensor& k,
-                       const at::Tensor& v, const Documents& documents,
-                       std::span<const OwnEntry> own, int64_t window) {
+at::Tensor attend_one_by_one(const at::Tensor& q, const QueryRows& queries, const at::Tensor& k,
+                             const at::Tensor& v, const Documents& documents,
+                             std::span<const OwnEntry> own, int64_t window) {
   const int64_t heads = q.size(1), dimension = q.size(2);
   const at::Tensor scaled = q * (1.0 / std::sqrt(static_cast<double>(dimension)));
   std::vector<at::Tensor> parts;
@@ -113,6 +113,14 @@ at::Tensor attend_from(const at::Tensor& q, const QueryRows& queries, const at::
     parts.push_back(out.transpose(0, 1).reshape({rows, heads * dimension}));
   }
   return parts.size() == 1 ? parts.front() : at::cat(parts, 0);
+}
+
+at::Tensor attend_from(const at::Tensor& q, const QueryRows& queries, const at::Tensor& k,
+                       const at::Tensor& v, const Documents& documents,
+                       std::span<const OwnEntry> own, int64_t window) {
+  // In memory a document at a time, of which little is in the way at once; elsewhere all together.
+  return q.is_cpu() ? attend_one_by_one(q, queries, k, v, documents, own, window)
+                    : attend_side_by_side(q, queries, k, v, documents, own, window);
 }
 
 }  // namespace aerie::train

@@ -50,4 +50,13 @@ at::Tensor attend_from(const at::Tensor& q, const QueryRows& queries, const at::
                        const at::Tensor& v, const Documents& documents,
                        std::span<const OwnEntry> own = {}, int64_t window = 0);
 
+// Both ways to do it: a document after the other, and documents of about one length side by side,
+// padded to the longest, so that a GPU has much to do at once.
+at::Tensor attend_one_by_one(const at::Tensor& q, const QueryRows& queries, const at::Tensor& k,
+                             const at::Tensor& v, const Documents& documents,
+                             std::span<const OwnEntry> own, int64_t window);
+at::Tensor attend_side_by_side(const at::Tensor& q, const QueryRows& queries, const at::Tensor& k,
+                               const at::Tensor& v, const Documents& documents,
+                               std::span<const OwnEntry> own, int64_t window);
+
 }  // namespace aerie::train

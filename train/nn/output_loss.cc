@@ -14,8 +14,9 @@
 namespace aerie::train {
 namespace {
 
-// What stays in the last cache from a product to the next.
-constexpr int64_t kRowsAtOnce = 256;
+// Elsewhere than in memory: as many values as keep a GPU busy, of which there are a few copies in
+// floats.
+constexpr int64_t kDeviceValues = int64_t{96} << 20;
 // Of gradients, which are kept for the product with x: the more rows it sums up, the less often all
 // of the matrix's own gradients are gone through.
 constexpr int64_t kKeptValues = int64_t{32} << 20;
@@ -55,7 +56,8 @@ void add_product(const at::Tensor& a, const at::Tensor& b, at::Tensor& sum) {
 OutputLoss::OutputLoss(const at::Tensor& output)
     : output_(output), matrix_(output.detach().to(product_type(output.device()))) {
   const int64_t tokens = matrix_.size(0);
-  const int64_t rows = std::max(kRowsAtOnce, kKeptValues / tokens);
+  if (!matrix_.is_cpu()) at_once_ = std::max(kRowsAtOnce, kDeviceValues / tokens);
+  const int64_t rows = std::max(at_once_, kKeptValues / tokens);
   kept_ = at::empty({rows, tokens}, matrix_.options());
   inputs_ = at::empty({rows, matrix_.size(1)}, matrix_.options());
 }
@@ -66,8 +68,8 @@ OutputLoss::Result OutputLoss::run(Divergence kind, const at::Tensor& x, const W
   const at::NoGradGuard no_grad;
   const int64_t rows = x.size(0);
   std::vector<at::Tensor> losses, likeliest_of, gradients;
-  for (int64_t begin = 0; begin < rows; begin += kRowsAtOnce) {
-    const int64_t count = std::min(kRowsAtOnce, rows - begin);
+  for (int64_t begin = 0; begin < rows; begin += at_once_) {
+    const int64_t count = std::min(at_once_, rows - begin);
     if (used_ + count > kept_.size(0)) finish();
     at::Tensor part = kept_.narrow(0, used_, count);
     const at::Tensor input =

@@ -34,10 +34,14 @@ class OutputLoss {
   void finish();
 
  private:
+  // What stays in the last cache from a product to the next.
+  static constexpr int64_t kRowsAtOnce = 256;
+
   at::Tensor output_;
   at::Tensor matrix_;         // as products take it
   at::Tensor kept_, inputs_;  // gradients of logits, and x, whose product is not added yet
   int64_t used_ = 0;          // rows of these
+  int64_t at_once_ = kRowsAtOnce;
 };
 
 }  // namespace aerie::train

@@ -39,8 +39,11 @@ std::vector<Line> acceptance_lines(const std::vector<Json>& lines) {
   std::vector<Line> depths;
   for (const Json& line : lines) {
     const auto evaluation = line.find("evaluation");
-    if (evaluation == line.end() || !evaluation->contains("acceptance")) continue;
-    const Json& shares = (*evaluation)["acceptance"];
+    if (evaluation == line.end()) continue;
+    // By depth, as it was measured; a method may have a figure of that name itself.
+    const auto found = evaluation->find("acceptance");
+    if (found == evaluation->end() || !found->is_array()) continue;
+    const Json& shares = *found;
     for (size_t i = 0; i < shares.size(); ++i) {
       if (depths.size() <= i) depths.push_back({fmt::format("token {}", i + 1), {}});
       depths[i].points.emplace_back(line["step"].get<double>(), shares[i].get<double>());

@@ -108,10 +108,12 @@ Json evaluation_at(const std::vector<Json>& log, int64_t step) {
 void add_head(const CardFacts& facts, const std::string& head, Json& report) {
   const Json& best = report["best"];
   const auto accepted = best.find("acceptance");
+  // By depth; a method may have a figure of that name itself.
+  const bool measured = accepted != best.end() && accepted->is_array();
   std::string note;
   std::string speculate = recommended(
       facts.speculate,
-      accepted == best.end() ? std::vector<double>() : accepted->get<std::vector<double>>(), note);
+      measured ? accepted->get<std::vector<double>>() : std::vector<double>(), note);
   if (const auto config = draft_config(speculate, head); config.ok()) {
     speculate = to_string(*config);
   }

@@ -403,7 +403,12 @@ void Run::show_progress() {
 Expected<TrainResult> Run::go() {
   if (state_.finished) return TrainResult{TrainEnd::kDone, state_, std::nullopt, 0, 0.0, {}};
   loader_.emplace(set_, method_.needs(),
-                  LoaderOptions{options_.plan, step_batches(), group_.rank(), group_.world()},
+                  LoaderOptions{.plan = options_.plan,
+                                .step_batches = step_batches(),
+                                .rank = group_.rank(),
+                                .world = group_.world(),
+                                .ahead = options_.device.is_cpu() ? 2 : 8,
+                                .for_device = !options_.device.is_cpu()},
                   state_.position);
   // So that a run that is killed soon has something to go on from.
   if (saved_step_ < 0) AERIE_RETURN_IF_ERROR(checkpoint());

@@ -11,6 +11,7 @@
 #include "model/device/device_logits.h"
 #include "model/device/device_planes.h"
 #include "model/device/device_runner.h"
+#include "model/device/device_top.h"
 #include "model/device/device_weights.h"
 #include "model/device/pass_graphs.h"
 
@@ -62,7 +63,7 @@ class DeviceMachine final : public HeadMachine {
              HeadInput input) override;
   void output(const Linear& w, HeadInput x, int place) override;
   HeadRows handed() override {
-    return {out_.as<float>() + top_width(), sizes_.handed, out_stride()};
+    return {out_.as<float>() + top_.width(), sizes_.handed, out_stride()};
   }
 
  private:
@@ -73,10 +74,10 @@ class DeviceMachine final : public HeadMachine {
   int most(HeadWhich which) const {
     return which == HeadWhich::kAll ? shape_.sizes.rows : shape_.sizes.wanted;
   }
-  // Ids, logits and the sum of each row of logits, then what is handed on.
-  int64_t top_width() const { return ranks_ == 0 ? 0 : int64_t{sizes_.outputs} * (2 * ranks_ + 1); }
-  int64_t out_stride() const { return top_width() + sizes_.handed; }
-  int64_t wanted_room() const { return rounded_up(target_.max_logits, device::kManyRows); }
+  // What is found in a row's logits, then what it hands on.
+  int64_t out_stride() const { return top_.width() + sizes_.handed; }
+  // Rows that want logits; those with several outputs are roots, fewer by that.
+  int64_t wanted_room() const { return std::max(1, target_.max_logits / sizes_.outputs); }
 
   Status make(DeviceMemory& memory, int64_t bytes,
               DeviceMemory::Of of = DeviceMemory::Of::kDevice) const;
@@ -92,7 +93,6 @@ class DeviceMachine final : public HeadMachine {
   void find_top();
   void know(int program, const std::function<void()>& operations);
   HeadOutputs bring_back();
-  void read_top(size_t wanted);
   HeadOutputs failed() const;
 
   HeadTarget target_;
@@ -102,7 +102,6 @@ class DeviceMachine final : public HeadMachine {
   std::optional<PassInput> input_;  // of a head without layers
   DevicePlanes planes_;
   DeviceLogits logits_;
-  int ranks_ = 0;
   Status status_;
   // In the device's memory by where they are here.
   std::map<const float*, const float*> vectors_;
@@ -111,20 +110,18 @@ class DeviceMachine final : public HeadMachine {
   bool learns_ = false;  // operations are looked at for their weights alone
 
   std::vector<DeviceMemory> memory_;
-  DeviceMemory staged_, stage_;  // features and embeddings of the pass
-  DeviceMemory narrow_;          // bfloat16 [rows]: inputs of products
-  DeviceMemory all_logits_;      // float [wanted][outputs][vocab]
-  DeviceMemory top_parts_;       // device::Top
-  DeviceMemory out_, brought_;   // [wanted][out_stride()]
-  std::vector<int32_t> top_ids_;
-  std::vector<float> top_logits_, log_sums_, handed_;
+  DeviceMemory narrow_;         // bfloat16 [rows]: inputs of products
+  DeviceMemory ordered_;        // device::Product
+  DeviceMemory all_logits_;     // float [wanted][outputs][vocab]
+  DeviceMemory out_, brought_;  // [wanted][out_stride()]
+  DeviceTop top_;
+  std::vector<float> handed_;
   PassGraphs graphs_;
 
   // The pass under way.
   PassSizes sizes_of_pass_;
   PassShape shape_;
   KvCache* cache_ = nullptr;
-  int64_t stage_stride_ = 0;
 };
 
 DeviceMachine::DeviceMachine(const HeadTarget& target, const HeadSizes& sizes)
@@ -133,7 +130,6 @@ DeviceMachine::DeviceMachine(const HeadTarget& target, const HeadSizes& sizes)
       device_(target.device->device),
       planes_(device_),
       logits_(device_),
-      ranks_(std::min({target.ranks, sizes.vocab, kernels::kMostTop})),
       graphs_(device_) {}
 
 Status DeviceMachine::make(DeviceMemory& memory, int64_t bytes, DeviceMemory::Of of) const {
@@ -143,46 +139,41 @@ Status DeviceMachine::make(DeviceMemory& memory, int64_t bytes, DeviceMemory::Of
 }
 
 Status DeviceMachine::prepare() {
-  constexpr auto kHost = DeviceMemory::Of::kHost;
+  const auto extra = static_cast<int>(sizes_.features + sizes_.embedded);
   if (sizes_.blueprint != nullptr) {
     AERIE_RETURN_IF_ERROR(check_device_code(*sizes_.blueprint));
     ModelOptions options = target_.model_options();
     options.max_taps = 0;
     options.logit_tokens = {0};  // logits are made here
-    AERIE_ASSIGN_OR_RETURN(runner_, DeviceRunner::create(*sizes_.blueprint, options, device_));
+    AERIE_ASSIGN_OR_RETURN(runner_,
+                           DeviceRunner::create(*sizes_.blueprint, options, device_, false, extra));
   } else {
-    const PassLimits limits = {target_.max_rows, target_.max_logits, target_.max_positions, 0, 1};
+    PassLimits limits = {target_.max_rows, target_.max_logits, target_.max_positions, 0, 1};
+    limits.extra = extra;
     AERIE_ASSIGN_OR_RETURN(input_, PassInput::create(device_, limits, {}));
   }
   const int64_t rows =
       rounded_up(std::max(target_.max_rows, target_.max_logits), device::kManyRows);
-  const int64_t staged = target_.max_rows * (sizes_.features + sizes_.embedded) * 4;
-  AERIE_RETURN_IF_ERROR(make(staged_, staged, kHost));
-  AERIE_RETURN_IF_ERROR(make(stage_, staged));
   AERIE_RETURN_IF_ERROR(make(narrow_, rows * rounded_up(sizes_.widest, device::kStep) * 2));
   sizes_.blueprint = nullptr;
+  AERIE_RETURN_IF_ERROR(
+      make(ordered_, device::ordered_bytes(static_cast<int>(rows), sizes_.widest)));
   return prepare_outputs();
 }
 
 Status DeviceMachine::prepare_outputs() {
-  const int64_t wanted = wanted_room(), outputs = wanted * sizes_.outputs;
-  AERIE_RETURN_IF_ERROR(make(all_logits_, outputs * sizes_.vocab * 4));
+  const int64_t wanted = wanted_room(), logits = wanted * sizes_.outputs;
+  AERIE_RETURN_IF_ERROR(make(all_logits_, logits * sizes_.vocab * 4));
+  AERIE_RETURN_IF_ERROR(top_.allocate(device_, wanted, sizes_.outputs, sizes_.vocab,
+                                      std::min(target_.ranks, kernels::kMostTop)));
   AERIE_RETURN_IF_ERROR(make(out_, wanted * out_stride() * 4));
-  AERIE_RETURN_IF_ERROR(
-      make(brought_, target_.max_logits * out_stride() * 4, DeviceMemory::Of::kHost));
-  const int64_t parts = outputs * device::kBestParts;
-  if (ranks_ > 0) AERIE_RETURN_IF_ERROR(make(top_parts_, (parts * (2 * ranks_ + 1) + outputs) * 4));
-  const auto logits = static_cast<size_t>(target_.max_logits * sizes_.outputs);
-  top_ids_.resize(logits * static_cast<size_t>(ranks_));
-  top_logits_.resize(top_ids_.size());
-  log_sums_.resize(logits);
-  handed_.resize(static_cast<size_t>(target_.max_logits * sizes_.handed));
+  AERIE_RETURN_IF_ERROR(make(brought_, wanted * out_stride() * 4, DeviceMemory::Of::kHost));
+  handed_.resize(static_cast<size_t>(wanted * sizes_.handed));
   return logits_.allocate(static_cast<int>(logits), sizes_.vocab);
 }
 
 Expected<HeadRows> DeviceMachine::allocate(HeadWhich which, int64_t width) {
-  const int64_t rows =
-      which == HeadWhich::kAll ? rounded_up(target_.max_rows, device::kManyRows) : wanted_room();
+  const int64_t rows = which == HeadWhich::kAll ? target_.max_rows : wanted_room();
   AERIE_RETURN_IF_ERROR(make(memory_.emplace_back(), rows * width * 4));
   return HeadRows{memory_.back().as<float>(), width, width};
 }
@@ -190,23 +181,27 @@ Expected<HeadRows> DeviceMachine::allocate(HeadWhich which, int64_t width) {
 HeadMachine::Inputs DeviceMachine::begin(const HeadPass& pass, KvCache& cache, int program,
                                          int64_t features, const Embed& embed) {
   cache_ = &cache;
-  const Expected<PassSizes> built = input().build(pass.batch);
+  PassInput& in = input();
+  const auto extra = static_cast<int>(features + sizes_.embedded);
+  const Expected<PassSizes> built = in.build(pass.batch, extra);
   if (!built.ok()) {
     if (status_.ok()) status_ = built.status();
     return {};
   }
   sizes_of_pass_ = built.value();
+  if (sizes_of_pass_.wanted > wanted_room() && status_.ok()) {
+    status_ = internal_error("a head's pass wants {} rows' logits, and has room for {}",
+                             sizes_of_pass_.wanted, wanted_room());
+  }
   shape_ = {};
   shape_.sizes = sizes_of_pass_;
   shape_.first_layer = program;
-  const int64_t stride = features + sizes_.embedded;
-  stage_stride_ = stride;
-  auto* row = staged_.as<float>();
-  for (size_t r = 0; r < pass.batch.rows.size(); ++r, row += stride) {
+  for (size_t r = 0; r < pass.batch.rows.size(); ++r) {
+    float* row = in.extra(static_cast<int>(r));
     std::copy_n(pass.features[r], features, row);
     if (sizes_.embedded > 0) embed(pass.batch.rows[r], row + features);
   }
-  const HeadRows all = {stage_.as<float>(), stride, stride};
+  const HeadRows all = {in.extra(), extra, in.stride()};
   return {all.columns(0, features), all.columns(features, sizes_.embedded)};
 }
 
@@ -230,8 +225,6 @@ HeadOutputs DeviceMachine::run(const std::function<void()>& operations) {
     id = planes_.of(*cache_).id;
   }
   input().send();
-  device_.copy_in(stage_.as<void>(), staged_.as<void>(),
-                  static_cast<size_t>(sizes_of_pass_.rows * stage_stride_) * sizeof(float));
   const auto launch = [&] {
     if (runner_) runner_->start(shape_);
     operations();
@@ -256,6 +249,7 @@ HeadOutputs DeviceMachine::bring_back() {
   const auto wanted = static_cast<size_t>(sizes_of_pass_.wanted);
   device_.copy_out(brought_.as<void>(), out_.as<void>(),
                    wanted * static_cast<size_t>(out_stride()) * sizeof(float));
+  logits_.start(all_logits_.as<float>(), wanted * static_cast<size_t>(sizes_.outputs));
   if (!device_.wait()) {
     status_ = internal_error("{}", device_.error());
     return failed();
@@ -265,31 +259,12 @@ HeadOutputs DeviceMachine::bring_back() {
   const auto handed = static_cast<size_t>(sizes_.handed);
   for (size_t row = 0; row < wanted; ++row) {
     const float* from = brought_.as<float>() + static_cast<int64_t>(row) * out_stride();
-    std::copy_n(from + top_width(), handed, handed_.data() + row * handed);
+    std::copy_n(from + top_.width(), handed, handed_.data() + row * handed);
   }
   out.hidden = std::span<const float>(handed_).first(wanted * handed);
-  logits_.start(all_logits_.as<float>());
   out.source = &logits_;
-  if (ranks_ == 0) return out;
-  read_top(wanted);
-  const size_t rows = wanted * static_cast<size_t>(sizes_.outputs);
-  const size_t ranked = rows * static_cast<size_t>(ranks_);
-  out.top = {ranks_, std::span<const int32_t>(top_ids_).first(ranked),
-             std::span<const float>(top_logits_).first(ranked),
-             std::span<const float>(log_sums_).first(rows)};
+  out.top = top_.read(brought_.as<float>(), out_stride(), wanted);
   return out;
-}
-
-void DeviceMachine::read_top(size_t wanted) {
-  const auto k = static_cast<size_t>(ranks_), outputs = static_cast<size_t>(sizes_.outputs);
-  for (size_t row = 0; row < wanted; ++row) {
-    const float* from = brought_.as<float>() + static_cast<int64_t>(row) * out_stride();
-    for (size_t i = row * outputs; i < (row + 1) * outputs; ++i, from += 2 * k + 1) {
-      std::copy_n(reinterpret_cast<const int32_t*>(from), k, top_ids_.data() + i * k);
-      std::copy_n(from + k, k, top_logits_.data() + i * k);
-      log_sums_[i] = static_cast<float>(double{from[k]} + std::log(double{from[2 * k]}));
-    }
-  }
 }
 
 const float* DeviceMachine::vector(std::span<const float> values) {
@@ -351,6 +326,7 @@ void DeviceMachine::linear(const Linear& w, HeadInput x, HeadWhich which, HeadRo
   p.x = narrow_.as<uint16_t>();
   p.rows = count(which);
   p.most_rows = most(which);
+  p.ordered = ordered_.as<void>();
   p.output = adds ? device::Output::kResidual : device::Output::kStore;
   p.y = y.data;
   p.y_stride = static_cast<int>(y.stride);
@@ -431,7 +407,7 @@ void DeviceMachine::target_norm(HeadRows x, HeadWhich which, HeadRows out) {
 
 HeadRows DeviceMachine::stream() {
   const PassInput& in = runner_->input();
-  return {in.stream(), in.limits().hidden, in.stride()};
+  return {in.stream(), in.limits().hidden, in.stream_stride()};
 }
 
 void DeviceMachine::layer(const TransformerLayer& layer, const LayerPlan& plan, int plane) {
@@ -456,24 +432,8 @@ void DeviceMachine::output(const Linear& w, HeadInput x, int place) {
 }
 
 void DeviceMachine::find_top() {
-  if (ranks_ == 0 || shape_.sizes.wanted == 0) return;
-  const int64_t parts = wanted_room() * sizes_.outputs * device::kBestParts;
-  device::Top args;
-  args.rows = count(HeadWhich::kWanted);
-  args.most_rows = shape_.sizes.wanted;
-  args.each = sizes_.outputs;
-  args.logits = all_logits_.as<float>();
-  args.stride = int64_t{sizes_.vocab} * sizes_.outputs;
-  args.apart = sizes_.vocab;
-  args.n = sizes_.vocab;
-  args.k = ranks_;
-  args.part_values = top_parts_.as<float>();
-  args.part_ids = top_parts_.as<int32_t>() + parts * ranks_;
-  args.part_sums = top_parts_.as<float>() + 2 * parts * ranks_;
-  args.arrived = top_parts_.as<unsigned>() + parts * (2 * ranks_ + 1);
-  args.out = out_.as<float>();
-  args.out_stride = out_stride();
-  device_.top(args);
+  top_.find(count(HeadWhich::kWanted), shape_.sizes.wanted, all_logits_.as<float>(),
+            out_.as<float>(), out_stride());
 }
 
 }  // namespace

@@ -139,17 +139,20 @@ Expected<std::unique_ptr<DraftNetwork>> make_network(const Making& making, HeadF
 
 // On the device that computes the target.
 Expected<std::unique_ptr<DraftNetwork>> make_on_device(const Making& making, HeadFile& file) {
-  const DraftTarget& target = making.host.target();
-  HeadTarget for_head = head_target(target, making.options.drafter);
-  const DeviceParts on_device = target.model->device_parts();
-  put_on_device(on_device, for_head);
-  const int64_t wanted = (for_head.max_logits + device::kManyRows - 1) / device::kManyRows *
-                         int64_t{device::kManyRows};
-  AERIE_RETURN_IF_ERROR(making.host.check_device_memory(making.path, device_head_bytes(file), 0,
-                                                        wanted * for_head.config->vocab * 4));
-  return make_network(making, file, for_head, [&](int64_t cache) {
-    return making.host.check_device_memory(making.path, 0, cache, 0);
+  DraftHost& host = making.host;
+  HeadTarget for_head = head_target(host.target(), making.options.drafter);
+  put_on_device(host.target().model->device_parts(), for_head);
+  const int64_t weights = device_head_bytes(file);
+  const int64_t work = int64_t{for_head.max_logits} * for_head.config->vocab * 4;
+  AERIE_RETURN_IF_ERROR(host.check_device_memory(making.path, weights, 0, work));
+  int64_t taken = weights + work;
+  auto network = make_network(making, file, for_head, [&](int64_t cache) {
+    const Status status = host.check_device_memory(making.path, 0, cache, 0);
+    if (status.ok()) taken += cache;
+    return status;
   });
+  if (!network.ok()) host.return_device_memory(taken);
+  return network;
 }
 
 Expected<std::unique_ptr<DraftNetwork>> make_on_host(const Making& making, HeadFile& file) {

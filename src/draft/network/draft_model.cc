@@ -48,7 +48,9 @@ class ModelNetwork final : public DraftNetwork {
   }
   void keep(int place, std::span<const int32_t> tokens) override;
   void begin() override {
+    if (status_.ok() && !status().ok()) fail(status());  // of logits that were asked for
     readable_ = options_.max_rows;
+    source_ = nullptr;
     status_ = {};
   }
   int start(int place, std::span<const int32_t> tokens, int run, int depth) override;
@@ -57,7 +59,9 @@ class ModelNetwork final : public DraftNetwork {
   void add_root(int place) override;
   void add_node(int place, const LevelTree& tree, int32_t node) override;
   DraftOutputs run() override;
-  Status status() const override { return status_; }
+  Status status() const override {
+    return status_.ok() && source_ != nullptr ? source_->status() : status_;
+  }
   void observe(int place, const DraftCommit& commit, std::span<const int32_t> path) override;
   bool in_step(int place, const DraftCommit& commit) const override;
 
@@ -95,6 +99,7 @@ class ModelNetwork final : public DraftNetwork {
   std::vector<State> states_;
   int readable_ = 0;  // rows that may still be made up for in this call
   Status status_;
+  LogitSource* source_ = nullptr;  // of the last pass
   // Scratch.
   ForwardBatch batch_;
   std::vector<int32_t> above_;  // what rows of the batch point at
@@ -220,6 +225,7 @@ ForwardOutputs ModelNetwork::pass() {
   batch_.sequences.clear();
   batch_.rows.clear();
   above_.clear();
+  source_ = outputs.source;
   if (!outputs.status.ok()) fail(outputs.status);
   return outputs;
 }
@@ -238,12 +244,14 @@ DraftOutputs ModelNetwork::run() {
   const auto rows = static_cast<size_t>(wanted);
   const ForwardOutputs outputs = pass();
   if (!outputs.status.ok()) return {};
+  if (!translates()) {
+    return {outputs.logits, outputs.vocab, {}, static_cast<int>(rows), outputs.source, outputs.top};
+  }
   const std::span<const float> logits = outputs.all_logits(static_cast<int>(rows), fetched_);
   if (const Status status = outputs.failure(); !status.ok()) {
     fail(status);
     return {};
   }
-  if (!translates()) return {logits, outputs.vocab, {}, static_cast<int>(rows)};
   const auto width = static_cast<size_t>(vocab_), own = static_cast<size_t>(outputs.vocab);
   for (size_t row = 0; row < rows; ++row) {
     options_.vocabulary->translate(logits.subspan(row * own, own),
@@ -423,6 +431,7 @@ Expected<std::unique_ptr<Drafter>> make_draft_model(const MethodConfig& config, 
   options.max_rows = draft.max_rows;
   options.max_logits = draft.max_logits;
   options.max_positions = target.max_positions;
+  options.ranks = draft.shape != nullptr ? draft.shape->most_ranks() : draft.top_k;
   if (draft.drafted.empty()) options.weight_cache = target.weight_cache;
   AERIE_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, host.load(path, file, model_config, options,
                                                                  draft_cache(model_config, draft)));

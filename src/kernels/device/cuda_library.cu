@@ -12,7 +12,7 @@ namespace aerie::device {
 namespace {
 
 constexpr int kLeastMajor = 8;
-constexpr size_t kLeastShared = size_t{227} << 10;  // that a block may have; products use it
+constexpr size_t kLeastShared = size_t{99} << 10;  // that a block may have; products use it
 
 // To ask whether the library has code for a GPU.
 __global__ void nothing() {}
@@ -66,8 +66,8 @@ CudaOutcome check_device(int index, char* error, size_t size) {
   }
   if (properties.sharedMemPerBlockOptin < kLeastShared) {
     std::snprintf(error, size,
-                  "%s gives a block %zu KiB of shared memory, and kernels here take %zu: a GPU of "
-                  "Hopper's kind (H100, H200) or newer for data centres is needed so far",
+                  "%s gives a block %zu KiB of shared memory, and kernels here take %zu: another GPU "
+                  "is needed",
                   properties.name, properties.sharedMemPerBlockOptin >> 10, kLeastShared >> 10);
     return CudaOutcome::kTooOld;
   }

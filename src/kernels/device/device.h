@@ -313,6 +313,7 @@ struct Info {
   int64_t memory = 0, free = 0;  // bytes
   int processors = 0;            // streaming multiprocessors
   int major = 0, minor = 0;      // compute capability
+  int64_t shared_bytes = 0;      // shared memory that a block may have
   bool emulated = false;
 };
 
@@ -359,6 +360,10 @@ class Device {
   // Seconds that the stream takes for what is put on it between these; waits.
   virtual void start_clock() = 0;
   virtual double stop_clock() = 0;
+  // Whether the device's own time for graphs is taken, which costs some itself: of the last one
+  // before each wait. The seconds of those so far.
+  virtual void time_graphs(bool timed) = 0;
+  virtual double graph_seconds() = 0;
 };
 
 }  // namespace aerie::device

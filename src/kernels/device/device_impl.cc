@@ -57,6 +57,7 @@ class DeviceImpl final : public Device {
   bool wait() override {
     use();
     note(cudaStreamSynchronize(stream_), "the work");
+    if (timed_ == Timed::kRuns) add_graph_time();
     return error_[0] == '\0';
   }
   const char* error() override { return error_; }
@@ -65,7 +66,12 @@ class DeviceImpl final : public Device {
   Graph* end_graph() override;
   void launch(Graph* graph) override {
     use();
-    if (graph != nullptr) note(cudaGraphLaunch(graph->exec, stream_), "starting a graph");
+    if (graph == nullptr) return;
+    if (timed_ != Timed::kNot) note(cudaEventRecord(graph_begin_, stream_), "the clock");
+    note(cudaGraphLaunch(graph->exec, stream_), "starting a graph");
+    if (timed_ == Timed::kNot) return;
+    note(cudaEventRecord(graph_end_, stream_), "the clock");
+    timed_ = Timed::kRuns;
   }
   void destroy(Graph* graph) override;
 
@@ -83,8 +89,13 @@ class DeviceImpl final : public Device {
 
   void start_clock() override;
   double stop_clock() override;
+  void time_graphs(bool timed) override { timed_ = timed ? Timed::kWaits : Timed::kNot; }
+  double graph_seconds() override { return graph_seconds_; }
 
  private:
+  enum class Timed : uint8_t { kNot, kWaits, kRuns };  // for a graph to be started, to be over
+
+  void add_graph_time();
   void note(cudaError_t status, const char* what);
   // The runtime's calls are for the device that their thread has chosen.
   void use() { note(cudaSetDevice(index_), "choosing it"); }
@@ -98,7 +109,9 @@ class DeviceImpl final : public Device {
 
   int index_ = 0, processors_ = 1;
   cudaStream_t stream_ = nullptr;
-  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+  cudaEvent_t begin_ = nullptr, end_ = nullptr, graph_begin_ = nullptr, graph_end_ = nullptr;
+  Timed timed_ = Timed::kNot;
+  double graph_seconds_ = 0.0;
   char error_[256] = "";
 };
 
@@ -115,11 +128,14 @@ void DeviceImpl::open(int index) {
   note(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, index), "opening it");
   note(cudaEventCreate(&begin_), "opening it");
   note(cudaEventCreate(&end_), "opening it");
+  note(cudaEventCreate(&graph_begin_), "opening it");
+  note(cudaEventCreate(&graph_end_), "opening it");
 }
 
 DeviceImpl::~DeviceImpl() {
-  if (begin_ != nullptr) cudaEventDestroy(begin_);
-  if (end_ != nullptr) cudaEventDestroy(end_);
+  for (cudaEvent_t event : {begin_, end_, graph_begin_, graph_end_}) {
+    if (event != nullptr) cudaEventDestroy(event);
+  }
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
 
@@ -136,6 +152,7 @@ Info DeviceImpl::info() {
   info.processors = properties.multiProcessorCount;
   info.major = properties.major;
   info.minor = properties.minor;
+  info.shared_bytes = static_cast<int64_t>(properties.sharedMemPerBlockOptin);
 #ifndef __CUDACC__
   info.emulated = true;
 #endif
@@ -306,6 +323,13 @@ double DeviceImpl::stop_clock() {
   float ms = 0.0f;
   note(cudaEventElapsedTime(&ms, begin_, end_), "the clock");
   return static_cast<double>(ms) * 1e-3;
+}
+
+void DeviceImpl::add_graph_time() {
+  timed_ = Timed::kWaits;
+  float ms = 0.0f;
+  note(cudaEventElapsedTime(&ms, graph_begin_, graph_end_), "the clock");
+  graph_seconds_ += static_cast<double>(ms) * 1e-3;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "kernels/device/activation.h"
 #include "kernels/device/device.h"
+#include "kernels/device/warp_sums.h"
 #include "kernels/simt/simt.h"
 
 namespace aerie::device {
@@ -40,6 +41,8 @@ struct ProductArgs {
   uint16_t* out;
   int out_stride;
   Glu glu;
+  // A block's share of the panels: `each`, and a group more for the first `more` blocks.
+  int each, group, more;
 };
 
 // The part that panel `index` is of, and which of its panels it is.
@@ -75,17 +78,14 @@ SIMT_DEV void inverse_rms(const InputNorm& norm, int first, int stride, int end,
     squares[r] = norm.squares + static_cast<int64_t>(row < end ? row : end - 1) * norm.stride;
     sums[r] = 0.0f;
   }
-  SIMT_UNROLL_BY(4)
+  SIMT_UNROLL_BY(kCount == 1 ? 8 : 4)
   for (int i = lane; i < norm.count; i += 32) {
     SIMT_UNROLL
     for (int r = 0; r < kCount; ++r) sums[r] += squares[r][i];
   }
   SIMT_UNROLL
   for (int r = 0; r < kCount; ++r) {
-    SIMT_UNROLL
-    for (int mask = 16; mask > 0; mask /= 2) sums[r] += simt::shuffle_xor(sums[r], mask);
-    inverse[r] = simt::reciprocal(
-        simt::square_root(simt::divide(sums[r], static_cast<float>(norm.width)) + norm.eps));
+    inverse[r] = inverse_root_mean(warp_sum(sums[r]), norm.width, norm.eps);
   }
 }
 SIMT_DEV float inverse_rms(const InputNorm& norm, int row) {

@@ -48,48 +48,104 @@ ProductArgs args_of(const Product& p) {
 // Of the current device.
 struct Processors {
   int count = 1;
-  int shared_bytes = 0;  // that a block may have
-  bool groups = false;   // see simt::kHasGroups
+  int shared_bytes = 0;      // that a block may have
+  int all_shared_bytes = 0;  // of a processor
+  bool groups = false;       // see simt::kHasGroups
 };
 Processors processors() {
-  static thread_local int known_device = -1;
-  static thread_local Processors known;
+  Processors has;
   int device = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return known;
-  if (device != known_device) {
-    cudaDeviceGetAttribute(&known.count, cudaDevAttrMultiProcessorCount, device);
-    cudaDeviceGetAttribute(&known.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    int major = 0, minor = 0;
-    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-    known.groups = major == 9 && minor == 0;
-    known_device = device;
-  }
-  return known;
+  if (cudaGetDevice(&device) != cudaSuccess) return has;
+  cudaDeviceGetAttribute(&has.count, cudaDevAttrMultiProcessorCount, device);
+  cudaDeviceGetAttribute(&has.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  cudaDeviceGetAttribute(&has.all_shared_bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor,
+                         device);
+  int major = 0, minor = 0;
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  has.groups = major == 9 && minor == 0 && has.shared_bytes >= kGroupMemory;
+  return has;
 }
 
+template <MatrixKind kKind, int kPanels, int kTiles, int kMemory, int kStagedRows = 0>
+cudaError_t launch_shape(ProductArgs args, const Processors& has, cudaStream_t stream) {
+  using S = ProductShape<kKind, kPanels, kTiles, kMemory, kStagedRows>;
+  constexpr int kBytes = sizeof(typename S::Shared), kOfBlock = 1024;  // what it takes besides
+  static_assert(kBytes <= kMemory * 1024);
+  // Shares are whole groups of half a unit, or of a pair.
+  args.group = kPanels > 2 || (kPanels == 2 && !args.paired) ? kPanels / 2 : kPanels;
+  const int groups = (args.panels + args.group - 1) / args.group;
+  const int units = S::kStays ? groups : (args.panels + kPanels - 1) / kPanels;
+  int each = has.all_shared_bytes / (kBytes + kOfBlock);
+  each = each < 1 ? 1 : each > S::kBlocks ? S::kBlocks : each;
+  const int places = has.count * each;
+  const auto blocks = static_cast<unsigned>(units < places || !S::kStays ? units : places);
+  args.each = groups / static_cast<int>(blocks) * args.group;
+  args.more = groups % static_cast<int>(blocks);
+  return simt::launch(product_kernel<kKind, kPanels, kTiles, kMemory, kStagedRows>,
+                      {dim3(blocks), dim3(kProductThreads), kBytes, true}, stream, args);
+}
+
+// Of so many panels to a block, or fewer where these do not fit.
 template <MatrixKind kKind, int kPanels, int kTiles>
 cudaError_t launch_few(const ProductArgs& args, cudaStream_t stream) {
-  using S = ProductShape<kKind, kPanels, kTiles>;
-  const int units = (args.panels + kPanels - 1) / kPanels;
-  const int places = processors().count * S::kBlocks;
-  const auto blocks = static_cast<unsigned>(units < places || !S::kStays ? units : places);
-  return simt::launch(product_kernel<kKind, kPanels, kTiles>,
-                      {dim3(blocks), dim3(kProductThreads), sizeof(typename S::Shared), true},
-                      stream, args);
+  using Large = ProductShape<kKind, kPanels, kTiles, kLargeMemory, 0>;
+  using Small = ProductShape<kKind, kPanels, kTiles, kSmallMemory, 0>;
+  constexpr int kBytes = sizeof(typename Large::Shared);
+  const Processors has = processors();
+  if (has.shared_bytes >= kBytes) {
+    return launch_shape<kKind, kPanels, kTiles, kLargeMemory>(args, has, stream);
+  }
+  if constexpr (kPanels == 2 && !Small::kFits) {
+    return launch_few<kKind, 1, kTiles>(args, stream);
+  } else if constexpr (kBytes > kSmallMemory * 1024) {
+    return launch_shape<kKind, kPanels, kTiles, kSmallMemory>(args, has, stream);
+  } else {
+    return cudaErrorInvalidConfiguration;
+  }
+}
+
+// Whether there is room for products of few rows: those of pairs have two panels to a block.
+template <MatrixKind kKind>
+bool fits_few(const ProductArgs& args) {
+  using Large = ProductShape<kKind, 2, 2, kLargeMemory, 0>;
+  using Small = ProductShape<kKind, 2, 2, kSmallMemory, 0>;
+  constexpr int kBytes = sizeof(typename Large::Shared);
+  return Small::kFits || !args.paired || processors().shared_bytes >= kBytes;
+}
+
+template <typename S>
+bool fits(const Processors& has) {
+  return has.shared_bytes >= static_cast<int>(sizeof(typename S::Shared));
 }
 
 // More panels to a block read the activations less often, and fewer keep more blocks busy: as was
 // measured on an H200.
 template <MatrixKind kKind>
 cudaError_t launch_fewest(const ProductArgs& args, cudaStream_t stream) {
-  const int each = args.panels / processors().count;
+  const Processors has = processors();
+  const int each = args.panels / has.count;
   if constexpr (Unpack<kKind>::kCodeBytes <= 512) {
-    if (each >= 4) return launch_few<kKind, 4, 1>(args, stream);
+    // Without so many stages the level-one cache has the activations of more rows.
+    constexpr int kFewest = 2;
+    if (each >= 4 && args.most_rows <= kFewest &&
+        fits<ProductShape<kKind, 4, 1, kLargeMemory, 0>>(has)) {
+      return launch_shape<kKind, 4, 1, kLargeMemory>(args, has, stream);
+    }
+    if (each >= 4 && fits<ProductShape<kKind, 4, 1, kMediumMemory, 0>>(has)) {
+      return launch_shape<kKind, 4, 1, kMediumMemory>(args, has, stream);
+    }
   }
   const int least = kKind == MatrixKind::kBf16 ? 2 : 4;
-  if (each < least && !args.paired) return launch_few<kKind, 1, 1>(args, stream);
-  return launch_few<kKind, 2, 1>(args, stream);
+  if (each >= least || args.paired) return launch_few<kKind, 2, 1>(args, stream);
+  if constexpr (kKind == MatrixKind::kQ4) {
+    // Long segments have time for what it takes until the first activations are there.
+    constexpr int kLong = 8;  // steps
+    if (args.steps >= kLong * kSegments && fits<ProductShape<kKind, 1, 1, kLargeMemory, 8>>(has)) {
+      return launch_shape<kKind, 1, 1, kLargeMemory, 8>(args, has, stream);
+    }
+  }
+  return launch_few<kKind, 1, 1>(args, stream);
 }
 
 // The rows from `first` on.
@@ -195,22 +251,22 @@ cudaError_t launch_many(const ProductArgs& args, int rows, int panels, cudaStrea
 template <MatrixKind kKind>
 cudaError_t launch_kind(const ProductArgs& args, const Product& product, cudaStream_t stream) {
   const int rows = product.most_rows;
+  if (rows > kFewRows || !fits_few<kKind>(args)) {
+    return launch_many<kKind>(args, rows, product.tile_panels, stream);
+  }
   if (rows <= 8) return launch_fewest<kKind>(args, stream);
   if (rows <= 16 && !std::getenv("AERIE_GROUPS")) return launch_few<kKind, 2, 2>(args, stream);
   constexpr int kMost = 32;  // rows of a launch
-  if (rows <= kFewRows) {
-    if constexpr (kKind != MatrixKind::kBf16x2) {
-      const int from =
-          std::getenv("AERIE_GROUPS") ? std::atoi(std::getenv("AERIE_GROUPS")) : kMost + 1;
-      if (rows >= from && args.ordered != nullptr && processors().groups) {
-        return launch_groups_of_few<kKind>(args, stream);
-      }
+  if constexpr (kKind != MatrixKind::kBf16x2) {
+    const int from =
+        std::getenv("AERIE_GROUPS") ? std::atoi(std::getenv("AERIE_GROUPS")) : kMost + 1;
+    if (rows >= from && args.ordered != nullptr && processors().groups) {
+      return launch_groups_of_few<kKind>(args, stream);
     }
-    const cudaError_t first = launch_few<kKind, 2, kMost / 8>(args, stream);
-    if (first != cudaSuccess || rows <= kMost) return first;
-    return launch_few<kKind, 2, kMost / 8>(rows_from(args, kMost), stream);
   }
-  return launch_many<kKind>(args, rows, product.tile_panels, stream);
+  const cudaError_t first = launch_few<kKind, 2, kMost / 8>(args, stream);
+  if (first != cudaSuccess || rows <= kMost) return first;
+  return launch_few<kKind, 2, kMost / 8>(rows_from(args, kMost), stream);
 }
 
 }  // namespace

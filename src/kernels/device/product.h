@@ -1,5 +1,6 @@
 // Products of few rows: what takes the time is to stream the weights. A block stays on its
-// processor and takes one unit of kPanels panels of outputs after another; each of its warps has
+// processor and takes its share of the panels of outputs, kPanels after another, or half as many
+// where its share ends, so that all blocks end together; each of its warps has
 // one of kSegments of k, whose sums are added up in the order of k. Weights come by asynchronous
 // copies, kDepth steps ahead and over the ends of units, into memory that is the warp's own: they
 // do not wait for the kernel before this one, nor for each other. Activations, which are many
@@ -16,27 +17,51 @@ namespace aerie::device {
 
 inline constexpr int kProductThreads = kSegments * 32;
 
-template <MatrixKind kKind, int kPanels, int kTiles>
+// KiB of shared memory of a block: what Hopper gives, what Ampere does, and what any GPU does.
+// Where the stages of the first do not fit there are fewer, if there is room for one of them.
+inline constexpr int kLargeMemory = 227, kMediumMemory = 163, kSmallMemory = 99;
+
+// kStagedRows: 8 where activations come with the codes, 0 where each warp loads them.
+template <MatrixKind kKind, int kPanels, int kTiles, int kMemory, int kStagedRows>
 struct ProductShape {
   using U = Unpack<kKind>;
   static constexpr int kRows = kTiles * 8;
   static constexpr int kOutputs = kPanels * kPanel;
-  // A stage: the panels' codes, then all their scales, then all their supers.
-  static constexpr int kScalesAt = kPanels * U::kCodeBytes;
-  static constexpr int kSupersAt = kScalesAt + kPanels * U::kScaleBytes;
-  static constexpr int kStageBytes = kSupersAt + kPanels * U::kSuperBytes;
-  static constexpr int kAllStages = kSegments * kStageBytes;  // bytes of a step of all warps
+  static constexpr bool kRowsInStage = kStagedRows > 0;
+  // A stage has as many steps as make 2 KiB of codes (1 KiB beside activations): what there is to
+  // do for each costs slots.
+  static constexpr int kCodeRoom = kRowsInStage ? 1024 : 2048;
+  static constexpr int kSteps = kTiles == 1 && U::kSuperBytes == 0 && U::kScaleBytes > 0 &&
+                                        kPanels* U::kCodeBytes < kCodeRoom
+                                    ? kCodeRoom / (kPanels * U::kCodeBytes)
+                                    : 1;
+  // The panels' codes, then all their scales, then all their supers.
+  static constexpr int kScalesAt = kPanels * kSteps * U::kCodeBytes;
+  static constexpr int kSupersAt = kScalesAt + kPanels * kSteps * U::kScaleBytes;
+  static constexpr int kRowsAt = kSupersAt + kPanels * U::kSuperBytes;
+  static constexpr int kStageBytes = kRowsAt + (kRowsInStage ? kSteps * kRows * kStep * 2 : 0);
+  static constexpr int kAllStages = kSegments * kStageBytes;  // of all warps
   static constexpr int kSumBytes = kSegments * kRows * kOutputs * 4;
   // Sums of many rows take the place of the stages; such a block has one unit.
   static constexpr bool kStays = kTiles <= 2;
   // Two blocks share a processor where their registers and memory allow it. The level-one cache,
   // which is of what they leave, has the activations.
   static constexpr int kBlocks =
-      kTiles == 1 && kPanels <= 2 && 2 * kAllStages + kSumBytes <= 108 * 1024 ? 2 : 1;
-  static constexpr int kStageRoom = (kBlocks == 2 ? 92 : 150) * 1024 - (kStays ? kSumBytes : 0);
-  static constexpr int kMostRoom = 220 * 1024 / kBlocks - (kStays ? kSumBytes : 0);
+      kTiles == 1 && kPanels <= 2 && 2 * kAllStages + kSumBytes <= 111 * 1024 ? 2 : 1;
+  static constexpr int kTaken = (kStays ? kSumBytes : 0) + kRows * 4 + 16;
+  static constexpr int kMostRoom =
+      (kMemory == kLargeMemory ? 224 / kBlocks : kMemory) * 1024 - kTaken;
+  // The level-one cache, of what memory is left, has to have the activations of 16 rows.
+  static constexpr int kStageRoom = (kMemory == kSmallMemory                  ? kSmallMemory
+                                     : kBlocks == 2                           ? 92
+                                     : kTiles > 1                             ? 98
+                                     : kMemory == kLargeMemory && kPanels > 2 ? 220
+                                                                              : 150) *
+                                        1024 -
+                                    kTaken;
   static constexpr int kLeastDepth = kMostRoom / kAllStages > 3 ? 3 : kMostRoom / kAllStages;
   static constexpr int kMostDepth = kStageRoom / kAllStages;
+  static constexpr bool kFits = kLeastDepth > 0;
   static constexpr int kDepth = kMostDepth > 6             ? 6
                                 : kMostDepth < kLeastDepth ? kLeastDepth
                                                            : kMostDepth;
@@ -58,29 +83,53 @@ struct ProductShape {
   };
 };
 
-template <MatrixKind kKind, int kPanels, int kTiles>
+// A block's share of the panels, in units: see ProductArgs.
+class PanelShare {
+ public:
+  SIMT_DEV PanelShare(const ProductArgs& args, int unit) : unit_(unit) {
+    const int block = static_cast<int>(blockIdx.x), more = args.more;
+    begin_ = block * args.each + (block < more ? block : more) * args.group;
+    end_ = begin_ + args.each + (block < more ? args.group : 0);
+  }
+  SIMT_DEV int begin() const { return begin_; }
+  SIMT_DEV int end() const { return end_; }
+  // Of the unit that begins there; 0: there is none.
+  SIMT_DEV int count(int panel) const {
+    const int left = end_ - panel;
+    return left < unit_ ? left : unit_;
+  }
+
+ private:
+  int unit_, begin_, end_;
+};
+
+template <MatrixKind kKind, int kPanels, int kTiles, int kMemory, int kStagedRows>
 class ProductWarp {
  public:
-  using S = ProductShape<kKind, kPanels, kTiles>;
+  using S = ProductShape<kKind, kPanels, kTiles, kMemory, kStagedRows>;
   using U = Unpack<kKind>;
   using Shared = typename S::Shared;
   using Sums = float[kPanels][kTiles][4];
+  static constexpr int kSteps = S::kSteps;
+  static constexpr int kScaleLanes = kSteps * 4;             // that copy a panel's
+  static constexpr int kRowLanes = S::kRowsInStage ? 8 : 4;  // that load or copy a row's
   static constexpr int kSuperLanes = U::kSuperBytes > 0 ? U::kSuperBytes / 16 : 1;
 
-  SIMT_DEV ProductWarp(const ProductArgs& args, Shared& shared)
+  SIMT_DEV ProductWarp(const ProductArgs& args, const PanelShare& share, Shared& shared)
       : args_(args),
         shared_(shared),
+        share_(share),
         warp_(static_cast<int>(threadIdx.x) / 32),
         lane_(static_cast<int>(threadIdx.x) % 32),
         begin_(segment_begin(args.steps, warp_)),
         end_(segment_begin(args.steps, warp_ + 1)),
-        copy_unit_(static_cast<int>(blockIdx.x)),
+        copy_panel_(share.begin()),
         copy_step_(begin_),
-        row_(reinterpret_cast<const unsigned char*>(args.x + static_cast<int64_t>(lane_ / 4) *
-                                                                 args.x_stride) +
-             lane_ % 4 * (U::kGroupsOf16 ? 8 : 16)),
+        row_(reinterpret_cast<const unsigned char*>(
+                 args.x + static_cast<int64_t>(first_row_of(lane_ / kRowLanes)) * args.x_stride) +
+             lane_ % kRowLanes * (U::kGroupsOf16 ? 8 : 16)),
         eight_rows_(static_cast<int64_t>(8) * args.x_stride) {
-    if constexpr (S::kAhead) {
+    if constexpr (S::kAhead && !S::kRowsInStage) {
       for (Inputs<kTiles>& inputs : inputs_) clear(inputs);
     }
   }
@@ -88,25 +137,39 @@ class ProductWarp {
   // Asks for the first of what run() needs.
   SIMT_DEV void start() {
     find_weights();
-    is_there_ = begin_ < end_;
-    SIMT_UNROLL_BY(1)
-    for (int i = 0; i < S::kDepth; ++i) {
-      copy(i);
-      if (copy_step_ == end_) find_next_weights();
+    copy_count_ = begin_ < end_ ? share_.count(copy_panel_) : 0;
+    int filled = 0;
+    while (filled < S::kDepth && copy_count_ > 0) {
+      const int left = end_ - copy_step_, room = S::kDepth - filled;
+      const int stages = (left + kSteps - 1) / kSteps;
+      const int last = filled + (stages < room ? stages : room);
+      SIMT_UNROLL_BY(1)
+      for (; filled < last; ++filled) copy(filled);
+      if (copy_step_ >= end_) find_next_weights();
     }
+    SIMT_UNROLL_BY(1)
+    for (; filled < S::kDepth; ++filled) simt::copy_commit();
     simt::wait_for_previous();
-    if constexpr (S::kAhead) {
+    if constexpr (S::kRowsInStage) {
+      int step = begin_;
+      SIMT_UNROLL_BY(1)
+      for (int i = 0; i < S::kDepth; ++i) {
+        copy_rows(begin_ < end_, step, shared_.memory.stages[warp_][i]);
+        step = step + kSteps < end_ ? step + kSteps : begin_;
+      }
+      simt::copy_commit();
+    } else if constexpr (S::kAhead) {
       SIMT_UNROLL
-      for (int half = 0; half < 2; ++half)
-        load_rows(static_cast<uint32_t>(begin_), half, inputs_[half]);
+      for (int half = 0; half < 2; ++half) load_rows(x_of(begin_), half, inputs_[half]);
     }
     const int left = *args_.rows - args_.first_row;
-    const int rows = left < S::kRows ? left : S::kRows;
-    if (threadIdx.x == 0) shared_.rows = rows;
-    find_norms(rows);
+    find_norms();
+    if (threadIdx.x == 0) shared_.rows = left < S::kRows ? left : S::kRows;
+    if constexpr (S::kRowsInStage) simt::copy_wait<0>();  // from now on rows are of a stage's group
   }
 
-  // The sums of the segment in the next unit.
+  // The sums of the segment in the next unit, of kNow panels.
+  template <int kNow>
   SIMT_DEV void run(Sums& sums) {
     SIMT_UNROLL
     for (int p = 0; p < kPanels; ++p) {
@@ -119,73 +182,109 @@ class ProductWarp {
     for (int step = begin_; step < end_;) {
       // Until the segment ends, or that of the unit that is being copied.
       int count = end_ - step;
-      if (is_there_ && end_ - copy_step_ < count) count = end_ - copy_step_;
-      for (const int last = step + count; step < last; ++step) {
+      if (copy_count_ > 0 && end_ - copy_step_ < count) count = end_ - copy_step_;
+      for (const int last = step + count; step < last; step += kSteps) {
         simt::copy_wait<S::kDepth - 1>();
         __syncwarp();
-        if constexpr (S::kAhead) {
-          add(step, sums);
-        } else {
-          add_as_loaded(step, sums);
-        }
+        add_stage<kNow>(step, sums);
         slot_ = slot_ + 1 == S::kDepth ? 0 : slot_ + 1;
       }
-      if (copy_step_ == end_) find_next_weights();
+      if (copy_step_ >= end_) find_next_weights();
     }
   }
 
  private:
+  template <int kNow>
+  SIMT_DEV void add_stage(int step, Sums& sums) {
+    if constexpr (!S::kAhead) {
+      add_as_loaded<kNow>(step, sums);
+    } else if (kSteps == 1 || step + kSteps <= end_) {
+      const unsigned char* x = x_of(step);
+      SIMT_UNROLL
+      for (int i = 0; i < kSteps; ++i) {
+        add<kNow>(i, i + 1 < kSteps ? x + (i + 1) * (kStep * 2) : x_behind(step + i), sums);
+      }
+      if constexpr (kSteps > 1) copy_again();
+    } else {
+      SIMT_UNROLL_BY(1)
+      for (int i = 0; step + i < end_; ++i) add<kNow>(i, x_behind(step + i), sums);
+      copy_again();
+    }
+  }
+
+  // The activations of a step, and of the one behind it; behind the last comes the first, of the
+  // next unit.
+  SIMT_DEV const unsigned char* x_of(int step) const {
+    return row_ + uint64_t{static_cast<uint32_t>(step)} * (kStep * 2);
+  }
+  SIMT_DEV const unsigned char* x_behind(int step) const {
+    return x_of(step + 1 < end_ ? step + 1 : begin_);
+  }
+
   // Panel by panel, of which one's codes are in registers.
-  SIMT_DEV void add(int step, Sums& sums) {
+  template <int kNow>
+  SIMT_DEV void add(int in_stage, const unsigned char* next_x, Sums& sums) {
+    if constexpr (S::kRowsInStage) {
+      const unsigned char* rows =
+          shared_.memory.stages[warp_][slot_] + S::kRowsAt + in_stage * (S::kRows * kStep * 2);
+      SIMT_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        read_row<U::kGroupsOf16>(rows, lane_ / 4, half, lane_ % 4, inputs_[half].b[0]);
+      }
+    }
     SIMT_UNROLL
     for (Inputs<kTiles>& inputs : inputs_) {
       if constexpr (Panel<kKind, kTiles>::kHasMinima) inputs.add_up();
     }
     SIMT_UNROLL
-    for (int p = 0; p < kPanels; ++p) {
+    for (int p = 0; p < kNow; ++p) {
       Codes<U> codes;
-      read(p, codes);
-      if (p == kPanels - 1) copy_again();
+      read(p, in_stage, codes);
+      if (kSteps == 1 && p == kNow - 1) copy_again();
       SIMT_UNROLL
       for (int half = 0; half < 2; ++half) {
         Panel<kKind, kTiles>::add(codes, half, inputs_[half], sums[p]);
       }
     }
-    // Behind the last step comes the first, of the next unit.
-    const int next = step + 1 < end_ ? step + 1 : begin_;
-    SIMT_UNROLL
-    for (int half = 0; half < 2; ++half)
-      load_rows(static_cast<uint32_t>(next), half, inputs_[half]);
+    if constexpr (!S::kRowsInStage) {
+      SIMT_UNROLL
+      for (int half = 0; half < 2; ++half) load_rows(next_x, half, inputs_[half]);
+    }
   }
 
   // Half by half, of which one's activations are in registers.
+  template <int kNow>
   SIMT_DEV void add_as_loaded(int step, Sums& sums) {
-    Codes<U> codes[kPanels];
+    Codes<U> codes[kNow];
     SIMT_UNROLL
-    for (int p = 0; p < kPanels; ++p) read(p, codes[p]);
+    for (int p = 0; p < kNow; ++p) read(p, 0, codes[p]);
     SIMT_UNROLL
     for (int half = 0; half < 2; ++half) {
       Inputs<kTiles> inputs;
       clear(inputs);
-      load_rows(static_cast<uint32_t>(step), half, inputs);
+      load_rows(x_of(step), half, inputs);
       if constexpr (Panel<kKind, kTiles>::kHasMinima) inputs.add_up();
       SIMT_UNROLL
-      for (int p = 0; p < kPanels; ++p) {
+      for (int p = 0; p < kNow; ++p) {
         Panel<kKind, kTiles>::add(codes[p], half, inputs, sums[p]);
       }
     }
     copy_again();
   }
 
-  SIMT_DEV void read(int p, Codes<U>& codes) const {
+  SIMT_DEV void read(int p, int in_stage, Codes<U>& codes) const {
     const unsigned char* stage = shared_.memory.stages[warp_][slot_];
-    Reader<kKind>::read(stage + p * U::kCodeBytes, stage + S::kScalesAt + p * U::kScaleBytes,
+    const int at = p * kSteps + in_stage;
+    Reader<kKind>::read(stage + at * U::kCodeBytes, stage + S::kScalesAt + at * U::kScaleBytes,
                         stage + S::kSupersAt + p * U::kSuperBytes, lane_, codes);
   }
 
   // The stage has been read.
   SIMT_DEV void copy_again() {
     __syncwarp();
+    if constexpr (S::kRowsInStage) {
+      copy_rows(copy_count_ > 0, copy_step_, shared_.memory.stages[warp_][slot_]);
+    }
     copy(slot_);
   }
 
@@ -198,16 +297,19 @@ class ProductWarp {
     }
   }
 
-  SIMT_DEV void load_rows(uint32_t step, int half, Inputs<kTiles>& inputs) const {
-    const auto* x =
-        reinterpret_cast<const uint16_t*>(row_ + uint64_t{step} * (kStep * 2)) + half * 32;
+  SIMT_DEV void load_rows(const unsigned char* of_step, int half, Inputs<kTiles>& inputs) const {
+    const auto* x = reinterpret_cast<const uint16_t*>(of_step) + half * 32;
     SIMT_UNROLL
     for (int i = 0; i < kTiles; ++i) load_row(i, x + i * eight_rows_, inputs.b[i]);
   }
 
+  // Of one tile, rows that are not there are taken for the last one, without a branch.
+  SIMT_DEV int first_row_of(int row) const {
+    return kTiles > 1 || S::kRowsInStage || row < args_.most_rows ? row : args_.most_rows - 1;
+  }
   // Of a tile's row of the lane, if there can be one.
   SIMT_DEV void load_row(int tile, const uint16_t* x, uint32_t (&b)[4]) const {
-    if (tile * 8 + lane_ / 4 >= args_.most_rows) return;
+    if (kTiles > 1 && tile * 8 + lane_ / 4 >= args_.most_rows) return;
     if constexpr (U::kGroupsOf16) {
       const uint2 first = *reinterpret_cast<const uint2*>(x);
       const uint2 second = *reinterpret_cast<const uint2*>(x + 16);
@@ -222,7 +324,7 @@ class ProductWarp {
   SIMT_DEV void find_weights() {
     SIMT_UNROLL
     for (int p = 0; p < kPanels; ++p) {
-      int index = copy_unit_ * kPanels + p;
+      int index = copy_panel_ + p;
       if (index >= args_.panels) index = args_.panels - 1;  // computed for nothing
       const PanelPlace place = panel_place(args_, index);
       const ProductArgs::Part& part = args_.parts[place.part];
@@ -230,7 +332,9 @@ class ProductWarp {
       codes_[p] = part.codes + first * U::kCodeBytes + lane_ * 16;
       // A lane has 16 bytes of one panel's scales, or of its super.
       if constexpr (U::kScaleBytes > 0) {
-        if (lane_ / 4 == p) scales_ = part.scales + first * U::kScaleBytes + lane_ % 4 * 16;
+        if (lane_ / kScaleLanes == p) {
+          scales_ = part.scales + first * U::kScaleBytes + lane_ % kScaleLanes * 16;
+        }
       }
       if constexpr (U::kSuperBytes > 0) {
         if (lane_ >= 16 && (lane_ - 16) / kSuperLanes == p) {
@@ -242,17 +346,18 @@ class ProductWarp {
 
   // The same of the unit after it, if there is one.
   SIMT_DEV void find_next_weights() {
-    copy_unit_ += static_cast<int>(gridDim.x);
+    copy_panel_ += kPanels;
     copy_step_ = begin_;
-    is_there_ = begin_ < end_ && copy_unit_ * kPanels < args_.panels;
-    if (!is_there_) return;
-    if (args_.panels % kPanels != 0 || (!args_.paired && args_.parts[0].panels < args_.panels)) {
+    const bool is_there = copy_count_ > 0 && copy_panel_ < share_.end();
+    copy_count_ = is_there ? share_.count(copy_panel_) : 0;
+    if (copy_count_ == 0) return;
+    const bool is_last = copy_panel_ + kPanels > args_.panels;
+    if (is_last || (!args_.paired && args_.parts[0].panels < args_.panels)) {
       find_weights();
       return;
     }
-    // All units are as far apart; those of pairs have as many panels of each part.
-    const int64_t steps =
-        static_cast<int64_t>(gridDim.x) * (args_.paired ? kPanels / 2 : kPanels) * args_.steps;
+    // Those of pairs have as many panels of each part.
+    const int64_t steps = static_cast<int64_t>(args_.paired ? kPanels / 2 : kPanels) * args_.steps;
     SIMT_UNROLL
     for (int p = 0; p < kPanels; ++p) codes_[p] += steps * U::kCodeBytes;
     if constexpr (U::kSuperBytes > 0) {
@@ -262,38 +367,60 @@ class ProductWarp {
     }
   }
 
-  // The next step that has not been copied, if there is one.
+  // The next stage that has not been copied, if there is one.
   SIMT_DEV void copy(int slot) {
     unsigned char* stage = shared_.memory.stages[warp_][slot];
     const auto step = static_cast<uint32_t>(copy_step_);
     SIMT_UNROLL
     for (int p = 0; p < kPanels; ++p) {
+      constexpr int kBytes = kSteps * U::kCodeBytes;
       const unsigned char* codes = codes_[p] + uint64_t{step} * U::kCodeBytes;
       SIMT_UNROLL
-      for (int at = 0; at < U::kCodeBytes; at += 512) {
-        simt::copy_async16_if(is_there_ && (at + 512 <= U::kCodeBytes || lane_ < 16),
-                              stage + p * U::kCodeBytes + at + lane_ * 16, codes + at);
+      for (int at = 0; at < kBytes; at += 512) {
+        const bool is_asked = at < U::kCodeBytes || copy_step_ + at / U::kCodeBytes < end_;
+        simt::copy_async16_if(p < copy_count_ && is_asked && (at + 512 <= kBytes || lane_ < 16),
+                              stage + p * kBytes + at + lane_ * 16, codes + at);
       }
     }
     if constexpr (U::kSuperBytes > 0) {
       const bool is_scale = lane_ < 16;
-      const bool is_asked = is_scale ? lane_ < kPanels * 4 : lane_ - 16 < kPanels * kSuperLanes;
+      const bool is_asked =
+          is_scale ? lane_ < copy_count_ * 4 : lane_ - 16 < copy_count_ * kSuperLanes;
       // A super is of four steps.
       simt::copy_async16_if(
-          is_there_ && is_asked,
+          is_asked,
           stage + (is_scale ? S::kScalesAt + lane_ * 16 : S::kSupersAt + (lane_ - 16) * 16),
           scales_ + (is_scale ? step * U::kScaleBytes : step / 4 * U::kSuperBytes));
     } else if constexpr (U::kScaleBytes > 0) {
-      simt::copy_async16_if(is_there_ && lane_ < kPanels * 4, stage + S::kScalesAt + lane_ * 16,
+      const bool is_asked = kSteps == 1 || copy_step_ + lane_ % kScaleLanes / 4 < end_;
+      simt::copy_async16_if(lane_ < copy_count_ * kScaleLanes && is_asked,
+                            stage + S::kScalesAt + lane_ * 16,
                             scales_ + uint64_t{step} * U::kScaleBytes);
     }
     simt::copy_commit();
-    ++copy_step_;
+    copy_step_ += kSteps;
   }
 
-  SIMT_DEV void find_norms(int rows) {
+  // Of a stage: a lane has 16 bytes of rows lane / 8 and lane / 8 + 4. What is not there stays as
+  // it was: other rows do not depend on it.
+  SIMT_DEV void copy_rows(bool is_there, int step, unsigned char* stage) const {
+    const unsigned char* x = x_of(step);
+    unsigned char* to = stage + S::kRowsAt + piece_at(lane_ / kRowLanes, lane_ % kRowLanes);
+    SIMT_UNROLL
+    for (int i = 0; i < kSteps; ++i) {
+      const bool is_asked = is_there && (i == 0 || step + i < end_);
+      const int at = i * (kStep * 2), row = lane_ / kRowLanes;
+      simt::copy_async16_if(is_asked && row < args_.most_rows, to + at * S::kRows, x + at);
+      // Four rows on: eight_rows_ counts elements, of 2 bytes.
+      simt::copy_async16_if(is_asked && row + 4 < args_.most_rows,
+                            to + at * S::kRows + 4 * kStep * 2, x + eight_rows_ + at);
+    }
+  }
+
+  // Of all rows that there may be, as how many there are is on its way.
+  SIMT_DEV void find_norms() {
     if (args_.norm.squares == nullptr) return;
-    for (int row = warp_; row < rows && row < S::kRows; row += kSegments) {
+    for (int row = warp_; row < args_.most_rows && row < S::kRows; row += kSegments) {
       const float inverse = inverse_rms(args_.norm, row);
       if (lane_ == 0) shared_.inverse[row] = inverse;
     }
@@ -301,9 +428,10 @@ class ProductWarp {
 
   const ProductArgs& args_;
   Shared& shared_;
+  PanelShare share_;
   int warp_, lane_, begin_, end_;
-  int copy_unit_, copy_step_;  // to be copied
-  bool is_there_ = false;      // whether there is such a one
+  int copy_panel_, copy_step_;  // to be copied: the first of a unit, of so many
+  int copy_count_ = 0;          // 0: no more
   int slot_ = 0;
   const unsigned char* row_;  // the lane's, of the first tile
   int64_t eight_rows_;        // elements
@@ -323,13 +451,13 @@ SIMT_DEV float added_up(const typename S::Shared& shared, int row, int output) {
 }
 
 template <typename S>
-SIMT_DEV void write_pairs(const ProductArgs& a, const typename S::Shared& shared, int unit,
-                          int rows) {
+SIMT_DEV void write_pairs(const ProductArgs& a, const typename S::Shared& shared, int panel,
+                          int count, int rows) {
   constexpr int kHalf = S::kOutputs / 2;
   for (int i = static_cast<int>(threadIdx.x); i < S::kRows * kHalf; i += kProductThreads) {
     const int row = i / kHalf, of_pair = i % kHalf, pair = of_pair / kPanel;
-    const int n = (unit * (S::kOutputs / kPanel / 2) + pair) * kPanel + of_pair % kPanel;
-    if (row >= rows || n >= a.n) continue;
+    const int n = (panel / 2 + pair) * kPanel + of_pair % kPanel;
+    if (row >= rows || pair * 2 >= count || n >= a.n) continue;
     const float inverse = a.norm.squares != nullptr ? shared.inverse[row] : 1.0f;
     const int at = pair * 2 * kPanel + of_pair % kPanel;
     const float gate = finish(a, 0, n, added_up<S>(shared, row, at), inverse);
@@ -339,15 +467,33 @@ SIMT_DEV void write_pairs(const ProductArgs& a, const typename S::Shared& shared
   }
 }
 
+// What a thread's first output is added to, asked for while the sums are made.
+struct StreamPlace {
+  float x = 0.0f, weight = 0.0f;
+};
 template <typename S>
-SIMT_DEV void write_outputs(const ProductArgs& a, const typename S::Shared& shared, int unit,
-                            int rows) {
+SIMT_DEV StreamPlace stream_place(const ProductArgs& a, int panel) {
+  StreamPlace place;
+  if constexpr (S::kOutputs > kPanel) return place;  // registers are few
+  const int row = static_cast<int>(threadIdx.x) / S::kOutputs;
+  const int n = panel * kPanel + static_cast<int>(threadIdx.x) % S::kOutputs;
+  if (a.output != Output::kResidual || row >= a.most_rows || row >= S::kRows || n >= a.n) {
+    return place;
+  }
+  place.x = a.y[static_cast<int64_t>(row) * a.y_stride + n];
+  if (a.next.out != nullptr) place.weight = a.next.weight[n];
+  return place;
+}
+
+template <typename S>
+SIMT_DEV void write_outputs(const ProductArgs& a, const typename S::Shared& shared, int first,
+                            int count, int rows, const StreamPlace& stream) {
   // All lanes go the same way: sums of squares are taken across them.
   for (int i = static_cast<int>(threadIdx.x); i < S::kRows * S::kOutputs; i += kProductThreads) {
     const int row = i / S::kOutputs, output = i % S::kOutputs;
-    const int panel = unit * (S::kOutputs / kPanel) + output / kPanel;
+    const int panel = first + output / kPanel;
     const int n = panel * kPanel + output % kPanel;
-    const bool is_there = row < rows && n < a.n && panel < a.panels;
+    const bool is_there = row < rows && n < a.n && panel < a.panels && panel < first + count;
     float square = 0.0f;
     if (is_there) {
       const PanelPlace place = panel_place(a, panel);
@@ -355,7 +501,9 @@ SIMT_DEV void write_outputs(const ProductArgs& a, const typename S::Shared& shar
       const float value = finish(a, place.part, place.index * kPanel + output % kPanel,
                                  added_up<S>(shared, row, output), inverse);
       if (a.output == Output::kResidual) {
-        square = add_to_stream(a, row, n, value);
+        const bool is_known = S::kOutputs == kPanel && i < kProductThreads;
+        square = is_known ? add_to_stream(a, row, n, stream.x, stream.weight, value)
+                          : add_to_stream(a, row, n, value);
       } else if (a.output == Output::kStore) {
         a.y[static_cast<int64_t>(row) * a.y_stride + n] = value;
       } else {
@@ -364,8 +512,7 @@ SIMT_DEV void write_outputs(const ProductArgs& a, const typename S::Shared& shar
       }
     }
     if (a.output != Output::kResidual || a.next.squares == nullptr) continue;
-    SIMT_UNROLL
-    for (int mask = 8; mask > 0; mask /= 2) square += simt::shuffle_xor(square, mask);
+    square = panel_sum(square);
     if (is_there && output % kPanel == 0) {
       a.next.squares[static_cast<int64_t>(row) * a.next.squares_stride + panel] = square;
     }
@@ -373,9 +520,8 @@ SIMT_DEV void write_outputs(const ProductArgs& a, const typename S::Shared& shar
 }
 
 // The warp's sums, to where those of all segments meet.
-template <MatrixKind kKind, int kPanels, int kTiles>
-SIMT_DEV void hand_over(const float (&sums)[kPanels][kTiles][4],
-                        typename ProductShape<kKind, kPanels, kTiles>::Shared& shared) {
+template <typename Shared, int kPanels, int kTiles>
+SIMT_DEV void hand_over(const float (&sums)[kPanels][kTiles][4], Shared& shared) {
   const int segment = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   SIMT_UNROLL
   for (int p = 0; p < kPanels; ++p) {
@@ -391,25 +537,32 @@ SIMT_DEV void hand_over(const float (&sums)[kPanels][kTiles][4],
   }
 }
 
-template <MatrixKind kKind, int kPanels, int kTiles>
-__global__ void __launch_bounds__(kProductThreads, (ProductShape<kKind, kPanels, kTiles>::kBlocks))
+template <MatrixKind kKind, int kPanels, int kTiles, int kMemory, int kStagedRows>
+__global__ void __launch_bounds__(
+    kProductThreads, (ProductShape<kKind, kPanels, kTiles, kMemory, kStagedRows>::kBlocks))
     product_kernel(const __grid_constant__ ProductArgs args) {
-  using S = ProductShape<kKind, kPanels, kTiles>;
+  using S = ProductShape<kKind, kPanels, kTiles, kMemory, kStagedRows>;
   auto& shared = simt::shared<typename S::Shared>();
   simt::release_dependents();
-  ProductWarp<kKind, kPanels, kTiles> warp(args, shared);
+  const PanelShare share(args, kPanels);
+  ProductWarp<kKind, kPanels, kTiles, kMemory, kStagedRows> warp(args, share, shared);
   warp.start();
-  for (int unit = static_cast<int>(blockIdx.x); unit * kPanels < args.panels;
-       unit += static_cast<int>(gridDim.x)) {
+  for (int panel = share.begin(); panel < share.end(); panel += kPanels) {
     float sums[kPanels][kTiles][4];
-    warp.run(sums);
+    const StreamPlace stream = stream_place<S>(args, panel);
+    const int count = share.count(panel);
+    if (kPanels == 1 || count == kPanels) {
+      warp.template run<kPanels>(sums);
+    } else {
+      warp.template run<(kPanels + 1) / 2>(sums);
+    }
     __syncthreads();  // the sums of the unit before have been read
-    hand_over<kKind, kPanels, kTiles>(sums, shared);
+    hand_over(sums, shared);
     __syncthreads();
     if (args.paired) {
-      write_pairs<S>(args, shared, unit, shared.rows);
+      write_pairs<S>(args, shared, panel, count, shared.rows);
     } else {
-      write_outputs<S>(args, shared, unit, shared.rows);
+      write_outputs<S>(args, shared, panel, count, shared.rows, stream);
     }
   }
   simt::copy_wait<0>();

@@ -7,6 +7,7 @@
 #include "kernels/device/activation.h"
 #include "kernels/device/cache_place.h"
 #include "kernels/device/device.h"
+#include "kernels/device/warp_sums.h"
 #include "kernels/simt/simt.h"
 
 namespace aerie::device {
@@ -19,8 +20,7 @@ struct RowShared {
 
 // The sum over all threads of a block, to all of them, in one order.
 SIMT_DEV float block_sum(RowShared& shared, float value) {
-  SIMT_UNROLL
-  for (int mask = 16; mask > 0; mask /= 2) value += simt::shuffle_xor(value, mask);
+  value = warp_sum(value);
   const int thread = static_cast<int>(threadIdx.x);
   __syncthreads();
   if (thread % 32 == 0) shared.sums[thread / 32] = value;
@@ -36,8 +36,7 @@ SIMT_DEV float row_inverse_rms(RowShared& shared, const float* x, int width, flo
   for (int n = static_cast<int>(threadIdx.x); n < width; n += kRowThreads) {
     sum = simt::fma(x[n], x[n], sum);
   }
-  sum = block_sum(shared, sum);
-  return simt::reciprocal(simt::square_root(simt::divide(sum, static_cast<float>(width)) + eps));
+  return inverse_root_mean(block_sum(shared, sum), width, eps);
 }
 
 // NextInput of element n, all threads of a panel together.
@@ -46,9 +45,7 @@ SIMT_DEV void make_next(const NextInput& next, int row, int n, bool is_there, fl
     next.out[static_cast<int64_t>(row) * next.stride + n] = simt::to_bf16(x * next.weight[n]);
   }
   if (next.squares == nullptr) return;
-  float square = is_there ? x * x : 0.0f;
-  SIMT_UNROLL
-  for (int mask = 8; mask > 0; mask /= 2) square += simt::shuffle_xor(square, mask);
+  const float square = panel_sum(is_there ? x * x : 0.0f);
   if (is_there && n % kPanel == 0) {
     next.squares[static_cast<int64_t>(row) * next.squares_stride + n / kPanel] = square;
   }
@@ -58,11 +55,17 @@ SIMT_DEV int rounded_up(int n, int to) {
   return (n + to - 1) / to * to;
 }
 
-__global__ void __launch_bounds__(kRowThreads) begin_kernel(const __grid_constant__ Begin a) {
+// The block's row, once the launch before has ended; -1: there is none.
+SIMT_DEV int row_of_block(const int32_t* rows) {
   simt::release_dependents();
   simt::wait_for_previous();
   const int row = static_cast<int>(blockIdx.x);
-  if (row >= *a.rows) return;
+  return row < *rows ? row : -1;
+}
+
+__global__ void __launch_bounds__(kRowThreads) begin_kernel(const __grid_constant__ Begin a) {
+  const int row = row_of_block(a.rows);
+  if (row < 0) return;
   const int64_t from = a.from != nullptr ? a.from[row] : row;
   const float* x = a.x + from * a.x_stride;
   for (int n = static_cast<int>(threadIdx.x); n < rounded_up(a.width, kRowThreads);
@@ -75,10 +78,8 @@ __global__ void __launch_bounds__(kRowThreads) begin_kernel(const __grid_constan
 __global__ void __launch_bounds__(kRowThreads)
     add_normed_kernel(const __grid_constant__ AddNormed a) {
   auto& shared = simt::shared<RowShared>();
-  simt::release_dependents();
-  simt::wait_for_previous();
-  const int row = static_cast<int>(blockIdx.x);
-  if (row >= *a.rows) return;
+  const int row = row_of_block(a.rows);
+  if (row < 0) return;
   const float* y = a.y + static_cast<int64_t>(row) * a.y_stride;
   float* x = a.x + static_cast<int64_t>(row) * a.x_stride;
   const float inverse = row_inverse_rms(shared, y, a.width, a.eps);
@@ -97,10 +98,8 @@ __global__ void __launch_bounds__(kRowThreads)
 __global__ void __launch_bounds__(kRowThreads)
     copy_rows_kernel(const __grid_constant__ CopyRows a) {
   auto& shared = simt::shared<RowShared>();
-  simt::release_dependents();
-  simt::wait_for_previous();
-  const int row = static_cast<int>(blockIdx.x);
-  if (row >= *a.rows) return;
+  const int row = row_of_block(a.rows);
+  if (row < 0) return;
   const int64_t from = a.from != nullptr ? a.from[row] : row;
   const float* x = a.x + from * a.x_stride;
   float* out = a.out + row * a.out_stride;
@@ -113,10 +112,8 @@ __global__ void __launch_bounds__(kRowThreads)
 __global__ void __launch_bounds__(kRowThreads)
     narrow_rows_kernel(const __grid_constant__ NarrowRows a) {
   auto& shared = simt::shared<RowShared>();
-  simt::release_dependents();
-  simt::wait_for_previous();
-  const int row = static_cast<int>(blockIdx.x);
-  if (row >= *a.rows) return;
+  const int row = row_of_block(a.rows);
+  if (row < 0) return;
   const int64_t from = a.from != nullptr ? a.from[row] : row;
   const float* x = a.x + from * a.x_stride;
   uint16_t* out = a.out + static_cast<int64_t>(row) * a.out_stride;
@@ -129,10 +126,8 @@ __global__ void __launch_bounds__(kRowThreads)
 }
 
 __global__ void __launch_bounds__(kRowThreads) map_rows_kernel(const __grid_constant__ MapRows a) {
-  simt::release_dependents();
-  simt::wait_for_previous();
-  const int row = static_cast<int>(blockIdx.x);
-  if (row >= *a.rows) return;
+  const int row = row_of_block(a.rows);
+  if (row < 0) return;
   const float* x = a.x + row * a.x_stride;
   float* out = a.out + row * a.out_stride;
   for (int n = static_cast<int>(threadIdx.x); n < a.width; n += kRowThreads) {
@@ -142,7 +137,8 @@ __global__ void __launch_bounds__(kRowThreads) map_rows_kernel(const __grid_cons
   }
 }
 
-// A warp has one head of queries of one row, or one of keys and the values that go with it.
+// A warp has one head of queries of one row, or one of keys and the values that go with it. All
+// that it needs is asked for before anything is written.
 //
 // Values in the cache are finite: where one is not, all of the head's values become zeros and its
 // key no number, so that rows that see the position have no numbers, and others need not care
@@ -150,18 +146,35 @@ __global__ void __launch_bounds__(kRowThreads) map_rows_kernel(const __grid_cons
 class PlaceWarp {
  public:
   SIMT_DEV PlaceWarp(const Place& args, int row, int head, int slot)
-      : a_(args), row_(row), head_(head), slot_(slot), lane_(static_cast<int>(threadIdx.x) % 32) {}
+      : a_(args),
+        row_(row),
+        head_(head),
+        slot_(slot),
+        lane_(static_cast<int>(threadIdx.x) % 32),
+        turning_(args.turns == nullptr ? 0 : args.dimensions) {}
 
   SIMT_DEV void run() {
     const int dim = a_.shape.head_dim, heads = a_.heads;
     const float* x = a_.qkv + static_cast<int64_t>(row_) * a_.stride + head_ * dim;
+    float2 pairs[kPairs];
+    load_pairs(x, pairs);
+    load_turns();
     if (head_ < heads) {
-      return turn(x, a_.query_norm, a_.q + (static_cast<int64_t>(row_) * heads + head_) * dim);
+      return turn(x, pairs, a_.query_norm,
+                  a_.q + (static_cast<int64_t>(row_) * heads + head_) * dim);
+    }
+    const float* values_at = x + a_.shape.kv_heads * dim;
+    float values[kPairs * 2];
+    SIMT_UNROLL
+    for (int i = 0; i < kPairs * 2; ++i) {
+      const int d = i * 32 + lane_;
+      values[i] = d < dim ? values_at[d] : 0.0f;
     }
     uint16_t* place = a_.plane + head_offset(a_.shape, slot_, head_ - heads);
     uint16_t* key = place + key_element(a_.shape, slot_, 0);
-    turn(x, a_.key_norm, key);
-    const bool finite = put_values(x + a_.shape.kv_heads * dim, place);
+    const float inverse = a_.value_norm ? head_inverse_rms(values_at, dim) : 1.0f;
+    turn(x, pairs, a_.key_norm, key);
+    const bool finite = put_values(values, inverse, place);
     if (finite) return;
     __syncwarp();  // other lanes wrote what follows
     for (int d = lane_; d < dim; d += 32) {
@@ -171,38 +184,77 @@ class PlaceWarp {
   }
 
  private:
-  // Norms and turns a head, and rounds it.
-  SIMT_DEV void turn(const float* x, const float* weight, uint16_t* out) const {
-    const int dim = a_.shape.head_dim, turning = a_.turns == nullptr ? 0 : a_.dimensions;
-    const float inverse = weight != nullptr ? head_inverse_rms(x, dim) : 1.0f;
+  static constexpr int kPairs = kMostHeadDim / 64;  // of a lane
+
+  // The elements of pair p.
+  struct PairAt {
+    int first, second;
+  };
+  SIMT_DEV PairAt pair_at(int p) const {
+    if (a_.halves && p < turning_ / 2) return {p, p + turning_ / 2};
+    return {2 * p, 2 * p + 1};
+  }
+  // Of a head of elements, or of weights of its norm.
+  SIMT_DEV void load_pairs(const float* x, float2 (&pairs)[kPairs]) const {
+    SIMT_UNROLL
+    for (int i = 0; i < kPairs; ++i) {
+      const int p = i * 32 + lane_;
+      const PairAt at = pair_at(p);
+      pairs[i] = {0.0f, 0.0f};
+      if (p < a_.shape.head_dim / 2) pairs[i] = {x[at.first], x[at.second]};
+    }
+  }
+
+  SIMT_DEV void load_turns() {
     const float* by = a_.turns + static_cast<int64_t>(row_) * a_.turns_stride;
-    for (int p = lane_; p < dim / 2; p += 32) {
-      const bool turns = p < turning / 2;
-      const bool apart = turns && a_.halves;
-      const int first = apart ? p : 2 * p, second = apart ? p + turning / 2 : 2 * p + 1;
-      float u = x[first], v = x[second];
-      if (weight != nullptr) {
-        u = u * inverse * weight[first];
-        v = v * inverse * weight[second];
+    SIMT_UNROLL
+    for (int i = 0; i < kPairs; ++i) {
+      const int p = i * 32 + lane_;
+      turns_[i] = {1.0f, 0.0f};
+      if (p < turning_ / 2) turns_[i] = {by[p], by[turning_ / 2 + p]};
+    }
+  }
+
+  // Norms and turns a head, and rounds it.
+  SIMT_DEV void turn(const float* x, float2 (&pairs)[kPairs], const float* weight,
+                     uint16_t* out) const {
+    const int dim = a_.shape.head_dim;
+    if (weight != nullptr) {
+      float2 by[kPairs];
+      load_pairs(weight, by);
+      const float inverse = head_inverse_rms(x, dim);
+      SIMT_UNROLL
+      for (int i = 0; i < kPairs; ++i) {
+        pairs[i].x = pairs[i].x * inverse * by[i].x;
+        pairs[i].y = pairs[i].y * inverse * by[i].y;
       }
-      if (turns) {
-        const float c = by[p], s = by[a_.dimensions / 2 + p];
+    }
+    SIMT_UNROLL
+    for (int i = 0; i < kPairs; ++i) {
+      const int p = i * 32 + lane_;
+      const PairAt at = pair_at(p);
+      float u = pairs[i].x, v = pairs[i].y;
+      if (p < turning_ / 2) {
+        const float c = turns_[i].x, s = turns_[i].y;
         const float turned = simt::fma(u, c, -(v * s));
         v = simt::fma(u, s, v * c);
         u = turned;
       }
-      out[first] = simt::to_f16(u);
-      out[second] = simt::to_f16(v);
+      if (p >= dim / 2) continue;
+      out[at.first] = simt::to_f16(u);
+      out[at.second] = simt::to_f16(v);
     }
   }
 
   // Whether all are finite.
-  SIMT_DEV bool put_values(const float* x, uint16_t* place) const {
-    const int dim = a_.shape.head_dim;
-    const float inverse = a_.value_norm ? head_inverse_rms(x, dim) : 1.0f;
+  SIMT_DEV bool put_values(const float (&values)[kPairs * 2], float inverse,
+                           uint16_t* place) const {
     int infinite = 0;
-    for (int d = lane_; d < dim; d += 32) {
-      const uint16_t value = simt::to_f16(a_.value_norm ? x[d] * inverse : x[d]);
+    SIMT_UNROLL
+    for (int i = 0; i < kPairs * 2; ++i) {
+      const int d = i * 32 + lane_;
+      const uint16_t value = simt::to_f16(a_.value_norm ? values[i] * inverse : values[i]);
+      if (d >= a_.shape.head_dim) continue;
       infinite |= (value & 0x7c00) == 0x7c00 ? 1 : 0;
       place[value_element(a_.shape, slot_, d)] = value;
     }
@@ -214,13 +266,12 @@ class PlaceWarp {
   SIMT_DEV float head_inverse_rms(const float* x, int dim) const {
     float sum = 0.0f;
     for (int i = lane_; i < dim; i += 32) sum = simt::fma(x[i], x[i], sum);
-    SIMT_UNROLL
-    for (int mask = 16; mask > 0; mask /= 2) sum += simt::shuffle_xor(sum, mask);
-    return simt::reciprocal(simt::square_root(simt::divide(sum, static_cast<float>(dim)) + a_.eps));
+    return inverse_root_mean(warp_sum(sum), dim, a_.eps);
   }
 
   const Place& a_;
-  int row_, head_, slot_, lane_;
+  int row_, head_, slot_, lane_, turning_;
+  float2 turns_[kPairs];  // cosines and sines of the lane's pairs
 };
 
 __global__ void __launch_bounds__(kRowThreads) place_kernel(const __grid_constant__ Place args) {
@@ -231,9 +282,10 @@ __global__ void __launch_bounds__(kRowThreads) place_kernel(const __grid_constan
   // What a pass is told no launch writes.
   const bool is_there =
       row < args.pass.counts[kRowCount] && head < args.heads + args.shape.kv_heads;
-  const int slot = is_there ? args.pass.rows[row].slot : 0;
+  if (!is_there) return simt::wait_for_previous();
+  PlaceWarp warp(args, row, head, args.pass.rows[row].slot);
   simt::wait_for_previous();
-  if (is_there) PlaceWarp(args, row, head, slot).run();
+  warp.run();
 }
 
 // A block has one head of one layer, and makes all moves of it.

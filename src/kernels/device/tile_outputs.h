@@ -111,8 +111,7 @@ class TileOutputs {
 
   // All lanes go the same way: sums of squares are taken across them.
   SIMT_DEV void add_square(int row, int panel, float square) const {
-    SIMT_UNROLL
-    for (int mask = 8; mask > 0; mask /= 2) square += simt::shuffle_xor(square, mask);
+    square = panel_sum(square);
     if (panel < args_.panels && thread_ % kPanel == 0) {
       args_.next.squares[static_cast<int64_t>(row) * args_.next.squares_stride + panel] = square;
     }

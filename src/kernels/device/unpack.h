@@ -159,18 +159,12 @@ struct Unpack<MatrixKind::kQ6K> : Sizes<768, 64, 32, true> {
   }
 };
 
-// A lane's codes from where a panel's 64 of k lie, in device memory or shared.
+// A lane's codes from where a panel's 64 of k lie in shared memory.
 template <MatrixKind kKind>
 struct Reader {
   using U = Unpack<kKind>;
   using C = Codes<U>;
 
-  // Of device memory.
-  SIMT_DEV static void load_super(const unsigned char* super, int lane, C& c) {
-    if constexpr (U::kSuperBytes == 64) c.super = simt::load8(super + lane / 4 * 8);
-    if constexpr (U::kSuperBytes == 32) c.super.x = simt::load4(super + lane / 4 * 4);
-  }
-  // In shared memory.
   SIMT_DEV static void read(const unsigned char* codes, const unsigned char* scales,
                             const unsigned char* super, int lane, C& c) {
     read(codes, scales, lane, c);
@@ -181,7 +175,7 @@ struct Reader {
       c.super.x = *reinterpret_cast<const uint32_t*>(super + lane / 4 * 4);
     }
   }
-  // In shared memory, but for the super.
+  // But for the super.
   SIMT_DEV static void read(const unsigned char* codes, const unsigned char* scales, int lane,
                             C& c) {
     SIMT_UNROLL

@@ -88,7 +88,7 @@ cudaError_t enqueue(const Shape& shape, cudaStream_t stream, std::function<void(
     const size_t threads = size_t{shape.block.x} * shape.block.y * shape.block.z;
     const size_t blocks = size_t{shape.grid.x} * shape.grid.y * shape.grid.z;
     if (threads == 0 || threads > 1024 || blocks == 0 || shape.grid.x > 0x7fffffff ||
-        shape.grid.y > 65535 || shape.grid.z > 65535 || shape.shared_bytes > kMostSharedBytes) {
+        shape.grid.y > 65535 || shape.grid.z > 65535 || shape.shared_bytes > device.shared_bytes) {
       return cudaErrorInvalidConfiguration;
     }
     if (threads % 32 != 0) fail("the threads of a block are no multiple of 32");
@@ -109,6 +109,12 @@ void set_device_memory(size_t bytes) {
   Device& device = the_device();
   const std::lock_guard lock(device.mutex);
   device.memory.set_bytes(bytes);
+}
+
+void set_shared_memory(size_t bytes) {
+  Device& device = the_device();
+  const std::lock_guard lock(device.mutex);
+  device.shared_bytes = bytes < kMostSharedBytes ? bytes : kMostSharedBytes;
 }
 
 void lose_device(long operations) {

@@ -63,6 +63,7 @@ struct Device {
   std::set<Stream*> streams;
   Stream legacy;  // the one that is called nullptr
   std::map<void*, size_t> host_memory;
+  size_t shared_bytes = kMostSharedBytes;  // that a block may have
   Counts counts;
   long until_lost = -1;  // operations; -1: never
   bool lost = false;

@@ -58,7 +58,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     *properties = {};
     std::snprintf(properties->name, sizeof properties->name, "emulated sm_90");
     properties->totalGlobalMem = d.memory.bytes();
-    properties->sharedMemPerBlockOptin = simt::kMostSharedBytes;
+    properties->sharedMemPerBlockOptin = d.shared_bytes;
+    properties->sharedMemPerMultiprocessor = d.shared_bytes + 1024;  // each block takes 1 KiB more
     properties->multiProcessorCount = 4;
     properties->l2CacheSize = 1 << 20;
     properties->major = 9;
@@ -85,6 +86,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       break;
     case cudaDevAttrComputeCapabilityMinor:
       *value = properties.minor;
+      break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+      *value = static_cast<int>(properties.sharedMemPerMultiprocessor);
       break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
       *value = static_cast<int>(properties.sharedMemPerBlockOptin);

@@ -32,6 +32,7 @@ enum cudaDeviceAttr {
   cudaDevAttrL2CacheSize = 38,
   cudaDevAttrComputeCapabilityMajor = 75,
   cudaDevAttrComputeCapabilityMinor = 76,
+  cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
   cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
 };
 
@@ -42,7 +43,7 @@ inline constexpr unsigned cudaHostAllocDefault = 0;
 struct cudaDeviceProp {
   char name[256];
   size_t totalGlobalMem;
-  size_t sharedMemPerBlockOptin;
+  size_t sharedMemPerBlockOptin, sharedMemPerMultiprocessor;
   int multiProcessorCount;
   int l2CacheSize;
   int major, minor;

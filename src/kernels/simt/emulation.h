@@ -19,6 +19,9 @@ void set_tensor_core(const TensorCore& core);
 // The bytes of the device's memory, at most 16 GiB.
 void set_device_memory(size_t bytes);
 
+// The bytes of shared memory that a block may have, at most 227 KiB, which it has at first.
+void set_shared_memory(size_t bytes);
+
 // The device is lost after so many further operations (0: at once); every call fails from then on,
 // until revive_device().
 void lose_device(long operations);

@@ -1,13 +1,15 @@
 // Runs launches, one at a time: what the emulated runtime needs of the emulator.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 
 #include "kernels/simt/emulator.h"
 
 namespace simt {
 
-inline constexpr int kMostSharedBytes = 227 * 1024;  // that a block may have
+// Shared memory that a block may have at most, on any device.
+inline constexpr size_t kMostSharedBytes = 227 * 1024;
 
 struct Launch {
   Shape shape;

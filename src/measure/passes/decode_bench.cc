@@ -57,7 +57,23 @@ Expected<std::vector<int32_t>> prompt_tokens(const DecodeOptions& options, const
 struct Series {
   int context = 0;
   std::vector<double> prompt, plain, speculative, speedup, accepted_length;
+  RoundTimes plain_round, round;
 };
+
+// Of a reply, its prompt apart.
+RoundTimes round_times(const Generation& reply) {
+  const double rounds = std::max<double>(1.0, static_cast<double>(reply.stats.rounds));
+  const auto each = [&](Stage stage) {
+    return 1e6 * (reply.times.of(stage) - reply.prompt_times.of(stage)) / rounds;
+  };
+  RoundTimes times;
+  times.all =
+      1e6 * static_cast<double>(reply.tokens.size() - 1) / reply.tokens_per_second() / rounds;
+  times.draft = each(Stage::kDraft);
+  times.verify = each(Stage::kVerify);
+  times.rest = times.all - times.draft - times.verify;
+  return times;
+}
 
 class Run {
  public:
@@ -65,9 +81,15 @@ class Run {
       : options_(options), engine_(engine), prompt_(std::move(prompt)) {}
 
   Status repeat(Series& series);
+  // The device's own time for passes.
+  Status time_device(Series& series);
 
  private:
   Expected<Generation> generate(int context, bool speculate);
+  device::Device* device() const {
+    const auto& opened = engine_.parts().device;
+    return opened ? opened->device.get() : nullptr;
+  }
 
   const DecodeOptions& options_;
   Engine& engine_;
@@ -87,8 +109,10 @@ Status Run::repeat(Series& series) {
   AERIE_ASSIGN_OR_RETURN(const Generation plain, generate(series.context, false));
   series.prompt.push_back(plain.prompt_tokens_per_second());
   series.plain.push_back(plain.tokens_per_second());
+  if (device() != nullptr) series.plain_round = round_times(plain);
   if (engine_.parts().drafter() == nullptr) return {};
   AERIE_ASSIGN_OR_RETURN(const Generation drafted, generate(series.context, true));
+  if (device() != nullptr) series.round = round_times(drafted);
   if (options_.engine.rule == VerifyRule::kExact && drafted.tokens != plain.tokens) {
     return internal_error("speculation changed the tokens");
   }
@@ -98,8 +122,39 @@ Status Run::repeat(Series& series) {
   return {};
 }
 
+Status Run::time_device(Series& series) {
+  if (device() == nullptr) return {};
+  device()->time_graphs(true);
+  for (const bool speculate : {false, true}) {
+    if (speculate && engine_.parts().drafter() == nullptr) continue;
+    const double before = device()->graph_seconds();
+    AERIE_ASSIGN_OR_RETURN(const Generation reply, generate(series.context, speculate));
+    RoundTimes& times = speculate ? series.round : series.plain_round;
+    times.device = 1e6 * (device()->graph_seconds() - before) /
+                   std::max<double>(1.0, static_cast<double>(reply.stats.rounds));
+  }
+  device()->time_graphs(false);
+  return {};
+}
+
 Speed speed_of(const std::vector<double>& values) {
   return {median(values), spread(values)};
+}
+
+Json round_json(const RoundTimes& times) {
+  return {{"all", times.all},
+          {"draft", times.draft},
+          {"verify", times.verify},
+          {"rest", times.rest},
+          {"device", times.device}};
+}
+
+std::string round_text(const char* what, int context, const RoundTimes& times) {
+  if (times.all == 0.0) return "";
+  return fmt::format(
+      "{:>8} {:<6} a pass: {:.0f} us, of that {:.0f} drafting, {:.0f} verifying; the device "
+      "itself {:.0f}\n",
+      context, what, times.all, times.draft, times.verify, times.device);
 }
 
 Json speed_json(const Speed& speed) {
@@ -133,9 +188,10 @@ Expected<DecodeReport> bench_decode(const DecodeOptions& options) {
     }
     // The first warms up.
     if (i == 0) {
-      for (Series& series : all) series = {series.context, {}, {}, {}, {}, {}};
+      for (Series& series : all) series = {series.context, {}, {}, {}, {}, {}, {}, {}};
     }
   }
+  for (Series& series : all) AERIE_RETURN_IF_ERROR(run.time_device(series));
   DecodeReport report;
   report.model = options.engine.model;
   report.speculation = to_string(engine_options.speculation);
@@ -144,8 +200,8 @@ Expected<DecodeReport> bench_decode(const DecodeOptions& options) {
   report.isa = options.engine.isa;
   for (const Series& s : all) {
     report.points.push_back({s.context, speed_of(s.prompt), speed_of(s.plain),
-                             speed_of(s.speculative), median(s.speedup),
-                             median(s.accepted_length)});
+                             speed_of(s.speculative), median(s.speedup), median(s.accepted_length),
+                             s.plain_round, s.round});
   }
   AERIE_ASSIGN_OR_RETURN(Computer computer, Computer::open(engine->parts(), options.memory_mib));
   std::array<bool, kernels::kDotCount> wanted = {};
@@ -169,6 +225,10 @@ std::string to_text(const DecodeReport& report) {
     }
     text += "\n";
   }
+  for (const DecodePoint& p : report.points) {
+    text += round_text("plain", p.context, p.plain_round);
+    text += round_text("drafts", p.context, p.round);
+  }
   return text;
 }
 
@@ -185,6 +245,8 @@ std::string to_json(const DecodeReport& report) {
       point["speedup"] = p.speedup;
       point["mean_accepted_length"] = p.accepted_length;
     }
+    if (p.plain_round.all > 0.0) point["plain_round_us"] = round_json(p.plain_round);
+    if (p.round.all > 0.0) point["round_us"] = round_json(p.round);
     out["points"].push_back(std::move(point));
   }
   return out.dump(2) + "\n";

@@ -25,6 +25,15 @@ struct Speed {
   Spread spread;
 };
 
+// Where the time of a pass of the target goes, and of what drafts for it, on a device:
+// microseconds, of the last repetition. `device`: of an extra one, what the device itself took for
+// its graphs, which is all passes of few rows.
+struct RoundTimes {
+  double all = 0;  // 0: no device computes the model
+  double draft = 0, verify = 0, rest = 0;
+  double device = 0;
+};
+
 struct DecodePoint {
   int context = 0;
   Speed prompt;  // until the first token
@@ -34,6 +43,7 @@ struct DecodePoint {
   Speed speculative;
   double speedup = 0;
   double accepted_length = 0;
+  RoundTimes plain_round, round;
 };
 
 struct DecodeReport {

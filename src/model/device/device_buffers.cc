@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "model/device/device_top.h"
+
 namespace aerie {
 namespace {
 
@@ -25,6 +27,7 @@ DeviceSizes::DeviceSizes(const Blueprint& blueprint, const ModelOptions& options
   wanted = rounded_up(options.max_logits, device::kManyRows);
   logit_width =
       options.logit_tokens.empty() ? config.vocab : static_cast<int>(options.logit_tokens.size());
+  ranks = std::min(options.ranks, logit_width);
   hidden = rounded_up(config.hidden, device::kStep);
   attended = rounded_up(config.q_width(), device::kStep);
   ffn = rounded_up(config.ffn, device::kStep);
@@ -51,7 +54,8 @@ int64_t DeviceSizes::bytes(const Blueprint& blueprint, const ModelOptions& optio
                       (blueprint.post_norms ? int64_t{4} * config.hidden : 0) +
                       int64_t{4} * options.max_taps * config.hidden;
   const int64_t head = int64_t{2} * hidden + int64_t{4} * (panels + logit_width + config.hidden);
-  return rows * row + wanted * head + (partials + arrived) * 4 + ordered +
+  const int64_t top = DeviceTop::bytes(wanted, 1, ranks) + wanted * (2 * ranks + 1) * 4;
+  return rows * row + wanted * head + (ranks > 0 ? top : 0) + (partials + arrived) * 4 + ordered +
          PassInput::bytes(limits, blueprint.ropes);
 }
 
@@ -86,6 +90,7 @@ Expected<DeviceBuffers> DeviceBuffers::create(device::Device& device, const Devi
   // Values and numbers of parts, and how many have come; of rows, values and numbers.
   AERIE_RETURN_IF_ERROR(make(b.best_parts, wanted, 2 * device::kBestParts + 1, 4));
   AERIE_RETURN_IF_ERROR(make(b.best, wanted, 2, 4));
+  if (sizes.ranks > 0) AERIE_RETURN_IF_ERROR(make(b.top, wanted, 2 * sizes.ranks + 1, 4));
   return b;
 }
 

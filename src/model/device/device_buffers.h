@@ -16,6 +16,7 @@ struct DeviceSizes {
   int rows = 0;    // rounded up to whole tiles of products
   int wanted = 0;  // the same
   int logit_width = 0;
+  int ranks = 0;                          // device::Top's k, instead of device::Best
   int hidden = 0, attended = 0, ffn = 0;  // bfloat16 rows, rounded up to steps of products
   int panels = 0;                         // of the stream
   int projected = 0;                      // queries, keys and values
@@ -44,6 +45,7 @@ struct DeviceBuffers {
   DeviceMemory states;            // float [wanted][hidden]
   DeviceMemory taps;              // float [rows][max_taps][hidden]
   DeviceMemory best_parts, best;  // device::Best
+  DeviceMemory top;               // device::Top
 
   static Expected<DeviceBuffers> create(device::Device& device, const DeviceSizes& sizes,
                                         const Blueprint& blueprint, const ModelOptions& options);

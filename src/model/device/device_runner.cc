@@ -20,12 +20,17 @@ device::Glu glu_of(kernels::Activation activation) {
 }  // namespace
 
 Expected<DeviceRunner> DeviceRunner::create(const Blueprint& blueprint, const ModelOptions& options,
-                                            device::Device& device) {
-  const DeviceSizes sizes(blueprint, options);
+                                            device::Device& device, bool sends_stream, int extra) {
+  DeviceSizes sizes(blueprint, options);
+  sizes.limits.extra = extra;
+  sizes.limits.sends_stream = sends_stream;
   AERIE_ASSIGN_OR_RETURN(PassInput input, PassInput::create(device, sizes.limits, blueprint.ropes));
   AERIE_ASSIGN_OR_RETURN(DeviceBuffers buffers,
                          DeviceBuffers::create(device, sizes, blueprint, options));
-  return DeviceRunner(blueprint, sizes, device, std::move(input), std::move(buffers));
+  DeviceRunner runner(blueprint, sizes, device, std::move(input), std::move(buffers));
+  AERIE_RETURN_IF_ERROR(
+      runner.top_.allocate(device, sizes.wanted, 1, sizes.logit_width, sizes.ranks));
+  return runner;
 }
 
 device::NextInput DeviceRunner::next_input(const float* norm) const {
@@ -58,6 +63,8 @@ void DeviceRunner::project(const DeviceLayer& layer, const Input& input) {
   p.x = input.x;
   p.x_stride = input.stride;
   p.norm = input.norm;
+  // The room is for inputs as wide as the stream.
+  if (input.x == buffers_.input.as<uint16_t>()) p.ordered = buffers_.ordered.as<void>();
   p.y = buffers_.projected.as<float>();
   p.y_stride = sizes_.projected;
   for (size_t i = 0; i < layer.inputs.size();) {
@@ -136,7 +143,7 @@ void DeviceRunner::add_to_stream(const device::Matrix& matrix, const DeviceMemor
   if (post_norm == nullptr) {
     p.output = device::Output::kResidual;
     p.y = input_.stream();
-    p.y_stride = input_.stride();
+    p.y_stride = input_.stream_stride();
     p.factor = static_cast<float>(blueprint_.residual_scale);
     p.next = next_input(next_norm);
     return device_->product(p);
@@ -152,7 +159,7 @@ void DeviceRunner::add_to_stream(const device::Matrix& matrix, const DeviceMemor
   add.weight = post_norm;
   add.eps = static_cast<float>(blueprint_.norm_eps);
   add.x = input_.stream();
-  add.x_stride = input_.stride();
+  add.x_stride = input_.stream_stride();
   add.width = blueprint_.config.hidden;
   add.next = next_input(next_norm);
   device_->add_normed(add);
@@ -197,7 +204,7 @@ void DeviceRunner::tap(int layer) {
     copy.most_rows = shape_->sizes.tapped;
     copy.from = input_.pass().tapped;
     copy.x = input_.stream();
-    copy.x_stride = input_.stride();
+    copy.x_stride = input_.stream_stride();
     copy.width = hidden;
     copy.out = buffers_.taps.as<float>() + t * static_cast<size_t>(hidden);
     copy.out_stride = static_cast<int64_t>(shape_->taps.size()) * hidden;
@@ -213,7 +220,7 @@ void DeviceRunner::head(const DeviceWeights& weights) {
     copy.most_rows = shape_->sizes.stated;
     copy.from = input_.pass().stated;
     copy.x = input_.stream();
-    copy.x_stride = input_.stride();
+    copy.x_stride = input_.stream_stride();
     copy.width = hidden;
     copy.weight = weights.output_norm;
     copy.eps = static_cast<float>(blueprint_.norm_eps);
@@ -228,7 +235,7 @@ void DeviceRunner::head(const DeviceWeights& weights) {
   begin.most_rows = wanted;
   begin.from = input_.pass().wanted;
   begin.x = input_.stream();
-  begin.x_stride = input_.stride();
+  begin.x_stride = input_.stream_stride();
   begin.width = hidden;
   begin.next = {weights.output_norm, buffers_.head_input.as<uint16_t>(), sizes_.hidden,
                 buffers_.head_squares.as<float>(), sizes_.panels};
@@ -242,18 +249,26 @@ void DeviceRunner::head(const DeviceWeights& weights) {
   p.soft_cap = static_cast<float>(blueprint_.logit_soft_cap);
   device_->product(p);
 
+  if (top_.width() > 0) {
+    top_.find(begin.rows, wanted, p.y, buffers_.top.as<float>(), top_.width());
+  } else {
+    find_best(wanted);
+  }
+}
+
+void DeviceRunner::find_best(int wanted) {
   const int room = sizes_.wanted;
   device::Best best;
-  best.rows = begin.rows;
+  best.rows = input_.count(device::kWantedCount);
   best.most_rows = wanted;
-  best.logits = p.y;
-  best.stride = p.y_stride;
+  best.logits = buffers_.logits.as<float>();
+  best.stride = sizes_.logit_width;
   best.n = sizes_.logit_width;
   best.part_values = buffers_.best_parts.as<float>();
   best.part_ids = buffers_.best_parts.as<int32_t>() + room * device::kBestParts;
   best.arrived = buffers_.best_parts.as<unsigned>() + room * device::kBestParts * 2;
   best.values = buffers_.best.as<float>();
-  best.ids = buffers_.best.as<int32_t>() + room;
+  best.ids = buffers_.best.as<int32_t>() + wanted;  // behind as many values
   device_->best(best);
 }
 
@@ -263,7 +278,7 @@ void DeviceRunner::begin(const float* norm) {
   begin.rows = input_.count(device::kRowCount);
   begin.most_rows = shape_->sizes.rows;
   begin.x = input_.stream();
-  begin.x_stride = input_.stride();
+  begin.x_stride = input_.stream_stride();
   begin.width = blueprint_.config.hidden;
   begin.next = next_input(norm);
   device_->begin(begin);

@@ -7,6 +7,7 @@
 #include "kernels/device/device.h"
 #include "model/blueprint.h"
 #include "model/device/device_buffers.h"
+#include "model/device/device_top.h"
 #include "model/device/device_weights.h"
 #include "model/device/pass_graphs.h"
 #include "model/device/pass_input.h"
@@ -16,12 +17,15 @@ namespace aerie {
 
 class DeviceRunner {
  public:
+  // `sends_stream`, `extra`: of PassLimits.
   static Expected<DeviceRunner> create(const Blueprint& blueprint, const ModelOptions& options,
-                                       device::Device& device);
+                                       device::Device& device, bool sends_stream = true,
+                                       int extra = 0);
 
   PassInput& input() { return input_; }
   const DeviceBuffers& buffers() const { return buffers_; }
   const DeviceSizes& sizes() const { return sizes_; }
+  DeviceTop& top() { return top_; }
 
   // The pass that the input was built and sent for, in a cache with these planes. Logits, states,
   // taps and best tokens are in the buffers then.
@@ -69,6 +73,7 @@ class DeviceRunner {
                      const float* post_norm, const float* next_norm);
   void tap(int layer);
   void head(const DeviceWeights& weights);
+  void find_best(int wanted);
   device::NextInput next_input(const float* norm) const;
   device::InputNorm input_norm(const DeviceMemory& squares) const;
   device::Product product(device::PassCount rows, int most_rows, const DeviceMemory& x,
@@ -79,6 +84,7 @@ class DeviceRunner {
   device::Device* device_;
   PassInput input_;
   DeviceBuffers buffers_;
+  DeviceTop top_;
   const PassShape* shape_ = nullptr;  // of the pass under way
 };
 

@@ -49,7 +49,10 @@ class DeviceTransformer final : public Model {
  private:
   void embed(const ForwardBatch& batch);
   PassShape shape_of(const ForwardBatch& batch, const PassSizes& sizes) const;
-  void bring_back(const ForwardBatch& batch, const PassSizes& sizes, ForwardOutputs& out);
+  void bring_best(size_t wanted, size_t launched);
+  void read_best(size_t wanted, size_t launched, ForwardOutputs& out);
+  void bring_back(const ForwardBatch& batch, const PassSizes& sizes, const PassSizes& launched,
+                  ForwardOutputs& out);
 
   const ModelFile& file_;
   Blueprint blueprint_;
@@ -75,7 +78,8 @@ Status DeviceTransformer::allocate() {
   };
   const auto wanted = static_cast<size_t>(options_.max_logits);
   AERIE_RETURN_IF_ERROR(logits_.allocate(options_.max_logits, sizes.logit_width));
-  AERIE_RETURN_IF_ERROR(host(best_parts_, 2 * wanted * sizeof(float)));
+  const auto found = static_cast<size_t>(std::max<int64_t>(2, runner_.top().width()));
+  AERIE_RETURN_IF_ERROR(host(best_parts_, found * wanted * sizeof(float)));
   best_.reserve(wanted);
   AERIE_RETURN_IF_ERROR(host(states_, wanted * hidden));
   return host(taps_, static_cast<size_t>(options_.max_rows) *
@@ -122,28 +126,51 @@ PassShape DeviceTransformer::shape_of(const ForwardBatch& batch, const PassSizes
   return shape;
 }
 
+// What was found in the logits of so many rows.
+void DeviceTransformer::bring_best(size_t wanted, size_t launched) {
+  const DeviceBuffers& buffers = runner_.buffers();
+  auto* found = best_parts_.as<float>();
+  const auto width = static_cast<size_t>(runner_.top().width());
+  if (width > 0) {
+    return device_.copy_out(found, buffers.top.as<float>(), wanted * width * sizeof(float));
+  }
+  if (wanted > 0) device_.copy_out(found, buffers.best.as<float>(), 2 * launched * sizeof(float));
+}
+
+void DeviceTransformer::read_best(size_t wanted, size_t launched, ForwardOutputs& out) {
+  const auto* found = best_parts_.as<float>();
+  best_.clear();
+  if (const int64_t width = runner_.top().width(); width > 0) {
+    out.top = runner_.top().read(found, width, wanted);
+    for (size_t i = 0; i < wanted; ++i) {
+      const size_t first = i * static_cast<size_t>(out.top.k);
+      const float logit = out.top.logits[first];
+      best_.push_back({std::isinf(logit) ? -1 : out.top.ids[first], logit});
+    }
+  } else {
+    const auto* ids = best_parts_.as<int32_t>() + launched;  // behind as many values
+    for (size_t i = 0; i < wanted; ++i) best_.push_back({ids[i], found[i]});
+  }
+}
+
 // Waits for the pass.
 void DeviceTransformer::bring_back(const ForwardBatch& batch, const PassSizes& sizes,
-                                   ForwardOutputs& out) {
+                                   const PassSizes& launched, ForwardOutputs& out) {
   const auto hidden = static_cast<size_t>(config().hidden);
   const auto wanted = static_cast<size_t>(sizes.wanted);
   const size_t states = static_cast<size_t>(sizes.stated) * hidden;
   const size_t taps = static_cast<size_t>(sizes.tapped) * batch.tap_layers.size() * hidden;
   const DeviceBuffers& buffers = runner_.buffers();
-  auto* values = best_parts_.as<float>();
-  auto* ids = best_parts_.as<int32_t>() + wanted;
-  device_.copy_out(values, buffers.best.as<float>(), wanted * sizeof(float));
-  device_.copy_out(ids, buffers.best.as<int32_t>() + runner_.sizes().wanted,
-                   wanted * sizeof(int32_t));
+  const auto best = static_cast<size_t>(launched.wanted);
+  bring_best(wanted, best);
   device_.copy_out(states_.as<void>(), buffers.states.as<void>(), states * sizeof(float));
   device_.copy_out(taps_.as<void>(), buffers.taps.as<void>(), taps * sizeof(float));
+  logits_.start(buffers.logits.as<float>(), wanted);
   if (!device_.wait()) {
     out.status = internal_error("{}", device_.error());
     return;
   }
-  best_.clear();
-  for (size_t i = 0; i < wanted; ++i) best_.push_back({ids[i], values[i]});
-  logits_.start(buffers.logits.as<float>());
+  read_best(wanted, best, out);
   out.vocab = runner_.sizes().logit_width;
   out.state_width = static_cast<int>(hidden);
   out.tap_width = static_cast<int>(batch.tap_layers.size() * hidden);
@@ -172,7 +199,7 @@ ForwardOutputs DeviceTransformer::forward(const ForwardBatch& batch, KvCache& ca
   } else {
     runner_.run(weights_, shape, planes.planes);
   }
-  bring_back(batch, sizes, out);
+  bring_back(batch, sizes, shape.sizes, out);
   return out;
 }
 

@@ -1,25 +1,14 @@
 #include "model/device/pass_graphs.h"
 
-#include <algorithm>
-#include <bit>
-
 namespace aerie {
-namespace {
-
-int rounded_up(int n, int limit) {
-  if (n == 0) return 0;
-  return std::min(limit, static_cast<int>(std::bit_ceil(static_cast<unsigned>(n))));
-}
-
-}  // namespace
 
 void PassShape::round_up(const PassLimits& limits) {
-  sizes.rows = rounded_up(sizes.rows, limits.rows);
-  sizes.tiles = rounded_up(sizes.tiles, limits.rows);
-  sizes.wanted = rounded_up(sizes.wanted, limits.wanted);
-  sizes.stated = rounded_up(sizes.stated, limits.wanted);
-  sizes.tapped = rounded_up(sizes.tapped, limits.rows);
-  sizes.chunks = rounded_up(sizes.chunks, limits.positions / device::kChunk + 1);
+  sizes.rows = graph_rows(sizes.rows, limits.rows);
+  sizes.tiles = graph_rows(sizes.tiles, limits.rows);
+  sizes.wanted = graph_rows(sizes.wanted, limits.wanted);
+  sizes.stated = graph_rows(sizes.stated, limits.wanted);
+  sizes.tapped = graph_rows(sizes.tapped, limits.rows);
+  sizes.chunks = graph_rows(sizes.chunks, limits.positions / device::kChunk + 1);
 }
 
 void PassGraphs::run(const PassShape& shape, int cache, const std::function<void()>& launch) {

@@ -1,6 +1,7 @@
 #include "model/device/pass_input.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/errors.h"
 
@@ -10,10 +11,19 @@ namespace {
 constexpr int64_t kRowInts = sizeof(device::PassRow) / sizeof(int32_t);
 constexpr int64_t kTileInts = sizeof(device::PassTile) / sizeof(int32_t);
 
-int row_stride(const PassLimits& limits, std::span<const RopeConfig> ropes) {
-  int floats = limits.hidden;
+int rounded_up(int n, int to) {
+  return (n + to - 1) / to * to;
+}
+
+constexpr int64_t aligned(int64_t n) {
+  return (n + 3) / 4 * 4;
+}
+
+// Floats of a row.
+int row_floats(const PassLimits& limits, std::span<const RopeConfig> ropes, int extra) {
+  int64_t floats = limits.sends_stream ? limits.hidden : 0;
   for (const RopeConfig& rope : ropes) floats += rope.dimensions;
-  return (floats + 3) / 4 * 4;
+  return static_cast<int>(aligned(floats) + aligned(extra));
 }
 
 // Ancestors of earlier passes that a row may have.
@@ -25,48 +35,64 @@ int64_t most_indices(const PassLimits& limits) {
   return limits.rows * (pages + limits.rows + kMostAbove);
 }
 
-int64_t int_count(const PassLimits& limits) {
-  return device::kPassCounts + limits.rows * (kRowInts + kTileInts + 1) +
-         int64_t{2} * limits.wanted + most_indices(limits);
+// Of what is said of rows, their floats apart.
+int64_t row_ints(int64_t rows) {
+  return aligned(device::kPassCounts + rows * (kRowInts + kTileInts + 3));
+}
+
+int64_t all_ints(const PassLimits& limits, std::span<const RopeConfig> ropes) {
+  return row_ints(limits.rows) + limits.rows * int64_t{row_floats(limits, ropes, limits.extra)} +
+         most_indices(limits);
 }
 
 }  // namespace
 
+int graph_rows(int n, int limit) {
+  return n == 0 ? 0 : std::min(limit, static_cast<int>(std::bit_ceil(static_cast<unsigned>(n))));
+}
+
 int64_t PassInput::bytes(const PassLimits& limits, std::span<const RopeConfig> ropes) {
-  return int_count(limits) * 4 + int64_t{limits.rows} * row_stride(limits, ropes) * 4;
+  const int64_t stream = limits.sends_stream ? 0 : int64_t{limits.rows} * limits.hidden;
+  return (all_ints(limits, ropes) + stream) * 4;
 }
 
 Expected<PassInput> PassInput::create(device::Device& device, const PassLimits& limits,
                                       std::span<const RopeConfig> ropes) {
   PassInput input(device, limits);
-  input.stride_ = row_stride(limits, ropes);
-  int at = limits.hidden;
+  int at = limits.sends_stream ? limits.hidden : 0;
   for (const RopeConfig& rope : ropes) {
     input.tables_.emplace_back(rope, limits.positions);
     input.turns_at_.push_back(at);
     at += rope.dimensions;
   }
-  const auto ints = static_cast<size_t>(int_count(limits)) * sizeof(int32_t);
-  const auto floats = static_cast<size_t>(limits.rows) * static_cast<size_t>(input.stride_) * 4;
-  constexpr auto kHost = DeviceMemory::Of::kHost;
-  AERIE_ASSIGN_OR_RETURN(input.staged_, DeviceMemory::allocate(device, ints, "passes", kHost));
-  AERIE_ASSIGN_OR_RETURN(input.staged_floats_,
-                         DeviceMemory::allocate(device, floats, "passes", kHost));
-  AERIE_ASSIGN_OR_RETURN(input.memory_, DeviceMemory::allocate(device, ints, "passes"));
-  AERIE_ASSIGN_OR_RETURN(input.floats_, DeviceMemory::allocate(device, floats, "passes"));
+  input.extra_at_ = static_cast<int>(aligned(at));
+  const auto all = static_cast<size_t>(all_ints(limits, ropes)) * sizeof(int32_t);
+  AERIE_ASSIGN_OR_RETURN(input.staged_,
+                         DeviceMemory::allocate(device, all, "passes", DeviceMemory::Of::kHost));
+  AERIE_ASSIGN_OR_RETURN(input.memory_, DeviceMemory::allocate(device, all, "passes"));
+  if (!limits.sends_stream) {
+    const auto stream = static_cast<size_t>(limits.rows) * static_cast<size_t>(limits.hidden);
+    AERIE_ASSIGN_OR_RETURN(input.stream_,
+                           DeviceMemory::allocate(device, stream * sizeof(float), "passes"));
+  }
+  input.indices_room_ = most_indices(limits);
   input.paths_.emplace_back(limits.rows);
-  input.place_parts();
   return input;
 }
 
-void PassInput::place_parts() {
+// Indices come last: how many there are no graph knows.
+void PassInput::place_parts(int rows, int extra) {
+  const int64_t room = rows <= device::kFewRows
+                           ? graph_rows(rows, limits_.rows)
+                           : std::min(limits_.rows, rounded_up(rows, device::kFewRows));
+  stride_ = extra_at_ + static_cast<int>(aligned(extra));
   rows_at_ = device::kPassCounts;
-  tiles_at_ = rows_at_ + limits_.rows * kRowInts;
-  wanted_at_ = tiles_at_ + limits_.rows * kTileInts;
-  stated_at_ = wanted_at_ + limits_.wanted;
-  tapped_at_ = stated_at_ + limits_.wanted;
-  indices_at_ = tapped_at_ + limits_.rows;
-  indices_room_ = most_indices(limits_);
+  tiles_at_ = rows_at_ + room * kRowInts;
+  wanted_at_ = tiles_at_ + room * kTileInts;
+  stated_at_ = wanted_at_ + room;
+  tapped_at_ = stated_at_ + room;
+  floats_at_ = row_ints(room);
+  indices_at_ = floats_at_ + room * stride_;
   const auto* base = memory_.as<int32_t>();
   pass_.counts = base;
   pass_.rows = reinterpret_cast<const device::PassRow*>(base + rows_at_);
@@ -155,8 +181,9 @@ void PassInput::add_wishes(const ForwardBatch& batch) {
   }
 }
 
-Expected<PassSizes> PassInput::build(const ForwardBatch& batch) {
+Expected<PassSizes> PassInput::build(const ForwardBatch& batch, int extra) {
   sizes_.rows = batch.size();
+  place_parts(sizes_.rows, extra);
   AERIE_RETURN_IF_ERROR(add_rows(batch));
   add_tiles();
   add_wishes(batch);
@@ -179,8 +206,6 @@ Expected<PassSizes> PassInput::build(const ForwardBatch& batch) {
 void PassInput::send() {
   device_->copy_in(memory_.as<void>(), staged_.as<void>(),
                    static_cast<size_t>(indices_at_ + indices_) * sizeof(int32_t));
-  device_->copy_in(floats_.as<void>(), host_floats(),
-                   static_cast<size_t>(sizes_.rows) * static_cast<size_t>(stride_) * 4);
 }
 
 }  // namespace aerie

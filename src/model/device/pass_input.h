@@ -1,5 +1,5 @@
 // What a device is told of a pass: rows, tiles, pages and slots, embeddings, cosines and sines; put
-// together in memory of the host and brought over in two copies.
+// together in memory of the host and brought over in one copy.
 #pragma once
 
 #include <compare>
@@ -22,7 +22,13 @@ struct PassLimits {
   int positions = 0;  // of a sequence
   int hidden = 0;
   int tile_rows = 1;  // device::most_tile_rows()
+  int extra = 0;      // floats of a row besides, at most
+  // Whether the stream that enters the layers comes from the host; else it is made on the device.
+  bool sends_stream = true;
 };
+
+// So many as a graph of a pass of `n` is for: a power of two, or what the limit is.
+int graph_rows(int n, int limit);
 
 // How much of a pass there is.
 struct PassSizes {
@@ -37,27 +43,34 @@ class PassInput {
                                     std::span<const RopeConfig> ropes);
 
   // Requires a batch within the limits; kInternal if its paths are longer than there is room for.
-  // Row r's floats are to be filled at row(r) then.
-  Expected<PassSizes> build(const ForwardBatch& batch);
+  // Row r's stream, if it is sent, is to be filled at row(r) then, and so many floats besides at
+  // extra(r). Where things lie depends on how many rows there are, rounded up as PassShape has it,
+  // and on the floats besides.
+  Expected<PassSizes> build(const ForwardBatch& batch, int extra = 0);
   float* row(int r) { return host_floats() + static_cast<int64_t>(r) * stride_; }
-  // Puts the copies on the stream; memory of the host is not touched again before the pass is over.
+  float* extra(int r) { return row(r) + extra_at_; }
+  // Puts the copy on the stream; memory of the host is not touched again before the pass is over.
   void send();
 
   const PassLimits& limits() const { return limits_; }
-  // In device memory. The stream of row r is row r of stream(), stride() floats apart.
+  // In device memory. The stream of row r is row r of stream(), stream_stride() floats apart; what
+  // is there besides is stride() floats apart.
   const device::Pass& pass() const { return pass_; }
   const int32_t* count(device::PassCount which) const { return pass_.counts + which; }
-  float* stream() const { return floats_.as<float>(); }
+  float* stream() const { return limits_.sends_stream ? floats() : stream_.as<float>(); }
+  int stream_stride() const { return limits_.sends_stream ? stride_ : limits_.hidden; }
   int stride() const { return stride_; }
+  float* extra() const { return floats() + extra_at_; }
   // Of a rope's number: for device::Place.
-  const float* turns(int rope) const { return stream() + turns_at_[static_cast<size_t>(rope)]; }
+  const float* turns(int rope) const { return floats() + turns_at_[static_cast<size_t>(rope)]; }
   // Device memory of these sizes.
   static int64_t bytes(const PassLimits& limits, std::span<const RopeConfig> ropes);
 
  private:
   PassInput(device::Device& device, const PassLimits& limits) : device_(&device), limits_(limits) {}
-  float* host_floats() { return staged_floats_.as<float>(); }
-  void place_parts();
+  float* host_floats() { return staged_.as<float>() + floats_at_; }
+  float* floats() const { return memory_.as<float>() + floats_at_; }
+  void place_parts(int rows, int extra);
   Status add_rows(const ForwardBatch& batch);
   Status check_room(int64_t more) const;
   void add_tiles();
@@ -68,11 +81,12 @@ class PassInput {
   PassLimits limits_;
   std::vector<RopeTable> tables_;
   std::vector<int> turns_at_;  // [rope]: in a row's floats
+  int extra_at_ = 0;           // the same
   int stride_ = 0;
-  // Parts of the integers, in integers from the beginning.
+  // Parts of the pass, in integers or floats from the beginning.
   int64_t rows_at_ = 0, tiles_at_ = 0, wanted_at_ = 0, stated_at_ = 0, tapped_at_ = 0,
-          indices_at_ = 0, indices_room_ = 0;
-  DeviceMemory staged_, staged_floats_, memory_, floats_;
+          floats_at_ = 0, indices_at_ = 0, indices_room_ = 0;
+  DeviceMemory staged_, memory_, stream_;
   device::Pass pass_;
   PassSizes sizes_;
   std::vector<RowPaths> paths_;  // one

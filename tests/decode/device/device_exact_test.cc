@@ -35,6 +35,17 @@ TEST_P(DeviceExact, ChangesNoToken) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, DeviceExact, testing::ValuesIn(kDraftKinds), draft_kind_test_name);
 
+// What the device finds in a draft model's logits is what the target says, of the same weights.
+TEST(DeviceExactDrafts, OfTheTargetsWeightsAreRight) {
+  Setting setting;
+  setting.device = &test::device_of_tests();
+  setting.kind = DraftKind::kSameModel;
+  setting.requests.push_back(request_with(sampling_with(0.0, Filter::kNone, 5), 26, 20));
+  const Comparison comparison = compare_with_plain(setting);
+  EXPECT_EQ(comparison.difference, "");
+  EXPECT_GT(comparison.speculative.of[0].stats.mean_accepted_length(), 4.5);
+}
+
 // Prompts of several lengths that come and go: positions behind 256 are another chunk of
 // attention, and rows of several sequences share passes.
 TEST(DeviceExactBatch, WhoeverElseIsThere) {

@@ -39,7 +39,7 @@ TEST_P(DeviceHead, ChangesNoToken) {
   for (const DraftKind kind : {DraftKind::kHead, DraftKind::kHeadTree}) {
     for (const double temperature : {0.0, 0.8}) {
       SCOPED_TRACE(fmt::format("{}, temperature {}", draft_kind_name(kind), temperature));
-      const Setting setting = setting_of(GetParam(), true, kind, temperature, 40);
+      const Setting setting = setting_of(GetParam(), true, kind, temperature, 30);
       const Comparison comparison = compare_with_plain(setting);
       EXPECT_EQ(comparison.difference, "");
       expect_speculation(setting, comparison.speculative);

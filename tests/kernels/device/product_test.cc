@@ -246,6 +246,51 @@ TEST_P(ProductBits, Activated) {
   compare(p, 65);
 }
 
+// Of segments long enough for activations to come with the codes, of an odd number of steps; and
+// with so many outputs that a block has four panels at a time.
+TEST_P(ProductBits, OfAFewRowsAtATime) {
+  const int many = 4 * kPanel * device_of_tests().info().processors + 24;
+  for (const auto& [n, k] : {std::pair{104, 9 * kSegments * kStep}, {many, kInner}}) {
+    const Weights weights(random_, GetParam(), n, k);
+    stride_ = std::max(n, 512);
+    start_.assign(size_t{kMostRows} * static_cast<size_t>(stride_), 1.0f);
+    Product p = product_of(weights.biased());
+    p.x_stride = k;
+    const Results expected = run(p, 13, 13, 0, false);
+    for (const int few : {8, 5, 2, 1}) {
+      EXPECT_TRUE(same(run(p, 13, few, 0, false).y, expected.y)) << few << " rows of " << n;
+    }
+  }
+}
+
+// Blocks of Ampere have 163 KiB, of its smaller GPUs and of those of Ada and the RTX 50 series 99.
+TEST_P(ProductBits, WhateverMemoryABlockHas) {
+  if (!test::is_emulated()) GTEST_SKIP() << "a GPU has the memory that it has";
+  const Weights first(random_, GetParam(), 104, kInner), second(random_, GetParam(), 104, kInner);
+  const Memory<float> norm(random_.numbers(104)), squares(random_.positive(size_t{kMostRows} * 3));
+  Product added = product_of(first.biased());
+  added.output = Output::kResidual;
+  added.next.weight = norm.data();
+  Product gated = product_of(first.matrix());
+  gated.w[1] = second.biased(), gated.matrices = 2;
+  gated.output = Output::kGated;
+  gated.norm = {squares.data(), 3, 3, kInner, 1e-5f};
+  for (const int rows : {3, 8, 16, 40, 70}) {
+    for (const Product& p : {added, gated}) {
+      const Results expected = run(p, rows, rows, 0);
+      for (const size_t kibibytes : {163, 99}) {
+        simt::set_shared_memory(kibibytes << 10);
+        const Results actual = run(p, rows, rows, 0);
+        EXPECT_TRUE(same(actual.y, expected.y)) << rows << " rows, " << kibibytes << " KiB";
+        EXPECT_TRUE(same(actual.squares, expected.squares)) << rows << ", " << kibibytes;
+        EXPECT_EQ(actual.out, expected.out) << rows << " rows, " << kibibytes << " KiB";
+        EXPECT_EQ(actual.next, expected.next) << rows << " rows, " << kibibytes << " KiB";
+      }
+      simt::set_shared_memory(size_t{227} << 10);
+    }
+  }
+}
+
 // Of as many outputs that blocks of few rows have more of them.
 TEST_P(ProductBits, OfManyOutputs) {
   const int n = 8 * kPanel * device_of_tests().info().processors + 40;

@@ -127,6 +127,22 @@ TEST(EmulatedRuntime, MemoryRunsOut) {
   simt::set_device_memory(total);
 }
 
+inline void nothing() {}
+
+TEST(EmulatedRuntime, SharedMemoryOfABlockIsLimited) {
+  const Stream stream;
+  const simt::Shape shape = {1, 32, size_t{100} << 10};
+  EXPECT_CUDA(simt::launch(nothing, shape, stream));
+  simt::set_shared_memory(size_t{99} << 10);
+  int bytes = 0;
+  EXPECT_CUDA(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
+  EXPECT_EQ(bytes, 99 << 10);
+  EXPECT_EQ(simt::launch(nothing, shape, stream), cudaErrorInvalidConfiguration);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidConfiguration);
+  simt::set_shared_memory(size_t{227} << 10);
+  EXPECT_CUDA(cudaStreamSynchronize(stream));
+}
+
 TEST(EmulatedRuntime, WrongPlacesAreErrors) {
   const Stream stream;
   const Numbers<char> numbers(stream, 100);

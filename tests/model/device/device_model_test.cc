@@ -204,12 +204,14 @@ TEST_F(DevicePass, IsOneGraphAndOneWait) {
     after.launches -= before.launches;
     after.graph_launches -= before.graph_launches;
     after.waits -= before.waits;
+    after.copies -= before.copies;
     return after;
   };
   pass(20);
   const simt::Counts counts = pass(24);
   EXPECT_EQ(counts.graph_launches, 1);
   EXPECT_EQ(counts.waits, 1);
+  EXPECT_EQ(counts.copies, 2);  // there and back
   const int layers = bench.model().config().layers;
   EXPECT_LE(counts.launches, 7 * layers + 5);
   EXPECT_GE(counts.launches, 5 * layers);

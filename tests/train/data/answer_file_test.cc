@@ -81,6 +81,20 @@ TEST_F(AnswerFileTest, TakesSamplesOfOtherShards) {
   EXPECT_EQ(lines_in(options_.out).size(), 16u);
 }
 
+// Which engine answers makes no difference; one that has nothing to do is none.
+TEST_F(AnswerFileTest, SeveralEnginesMakeTheSameSamples) {
+  generate(options_);
+  const auto alone = lines_in(options_.out);
+  for (const int engines : {2, 5, 20}) {
+    fs::remove_all(options_.out);
+    options_.engines = engines;
+    EXPECT_EQ(generate(options_).counts.samples, 16) << engines;
+    EXPECT_EQ(lines_in(options_.out), alone) << engines;
+  }
+  options_.engines = 0;
+  EXPECT_THAT(generate_data(options_).status().message(), HasSubstr("--engines 0"));
+}
+
 TEST_F(AnswerFileTest, OneWriterAtATime) {
   fs::create_directory(options_.out);
   {

@@ -152,6 +152,14 @@ TEST_F(FeaturesTest, AnsweringStoresWhatReadingTheTextsAgainWouldGive) {
     for (float& value : expected) value = bf16_to_f32(f32_to_bf16(value));
     std::fill(expected.end() - static_cast<ptrdiff_t>(row), expected.end(), 0.0F);
     EXPECT_EQ(read(*source, sample), expected) << sample.id;
+    // Both sources give the same 16 bits, too.
+    std::vector<uint16_t> bits(expected.size()), made(expected.size());
+    ASSERT_TRUE(source->read_bfloats(sample, bits).ok());
+    ASSERT_TRUE(computed->read_bfloats(sample, made).ok());
+    std::fill(made.end() - static_cast<ptrdiff_t>(row), made.end(), 0);
+    EXPECT_EQ(bits, made);
+    for (size_t i = 0; i < bits.size(); ++i) ASSERT_EQ(bf16_to_f32(bits[i]), expected[i]);
+    EXPECT_FALSE(source->read_bfloats(sample, std::span(bits).first(row)).ok());
   }
   // So nothing is left for store_features() to do, and nothing is made twice.
   const StoreResult result = store();

@@ -56,6 +56,23 @@ TEST(LossGradients, AreThoseOfAutograd) {
   }
 }
 
+// What devices use is written with operations on whole tensors.
+TEST(LossGradients, OfTensorsAreThoseOfRows) {
+  for (const Divergence kind : kAll) {
+    SCOPED_TRACE(divergence_name(kind));
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+      const at::Tensor target = random({9, 500}, 1, 4.0).to(type);
+      const at::Tensor draft = random({9, 500}, 2, 4.0).to(type);
+      const at::Tensor rows = draft.clone(), tensors = draft.clone();
+      const at::Tensor expected = divergence_to_gradients(kind, target, rows, kScale);
+      const at::Tensor losses = divergence_by_tensors(kind, target, tensors, kScale);
+      EXPECT_LT(largest(losses - expected), 2e-5 * std::max(1.0, largest(expected)));
+      EXPECT_LT(largest(tensors.to(at::kFloat) - rows.to(at::kFloat)),
+                type == at::kFloat ? 1e-5 : 4e-3);
+    }
+  }
+}
+
 // What 16 bits hold is exact in floats, so only the gradients' own rounding is left.
 TEST(LossGradients, OfSixteenBitsAreRoundedOnce) {
   for (const Divergence kind : kAll) {

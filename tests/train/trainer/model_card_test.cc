@@ -4,11 +4,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "tests/train/temporary_folder.h"
+#include "train/run/curves.h"
+
 namespace aerie::train::model_card_test {
+
+using test::TemporaryFolder;
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -49,6 +55,23 @@ TEST(ModelCard, RecommendsAllWhereNothingSpeaksAgainstIt) {
   EXPECT_THAT(card(head, {{0.6, 0.4, 0.1}}), whole);
   EXPECT_THAT(card(head, {{0.6, 0.4}}), whole);  // a third one was not measured
   EXPECT_THAT(card(head, std::nullopt), whole);
+}
+
+// A method may call a figure of its own "acceptance", a number, where nothing was measured by
+// depth.
+TEST(RunReport, AFigureOfThatNameIsNoShareByDepth) {
+  TemporaryFolder scratch;
+  const std::vector<Json> lines = {
+      {{"step", 3}, {"evaluation", {{"loss", 1.5}, {"acceptance", 0.25}}}}};
+  const std::string curves = scratch.path() + "/curves.html";
+  ASSERT_TRUE(write_curves(curves, "distill", lines).ok());
+  CardFacts facts;
+  facts.base_model_path = "target.gguf";
+  facts.speculate = "draft_model:model={}";
+  TrainResult result;
+  result.state.best = -1.5;
+  result.state.best_step = 3;
+  EXPECT_THAT(run_report(facts, "run", result, lines), HasSubstr("draft_model:model=run/best"));
 }
 
 }  // namespace aerie::train::model_card_test

@@ -176,6 +176,38 @@ TEST(Collate, PutsTokensMasksAndFeaturesInTheirRows) {
   EXPECT_FALSE(collate(chosen, 6, method.needs(), nullptr).ok());
 }
 
+// Features are the same 16 bits, whichever way they go.
+TEST(Collate, ForADeviceIsTheSameBehindTheWayThere) {
+  const std::vector<Sample> samples = test::toy_samples(3);
+  ToyFeatures features;
+  const ToyMethod method;
+  const std::vector<const Sample*> chosen = {&samples[2], &samples[0], &samples[1]};
+  const auto here = collate(chosen, 6, method.needs(), &features);
+  auto there = collate(chosen, 6, method.needs(), &features, true);
+  ASSERT_TRUE(there.ok()) << there.status().message();
+  EXPECT_FALSE(there->taps.defined());
+  EXPECT_EQ(there->features.scalar_type(), at::kBFloat16);
+  const Batch arrived = to_device(*std::move(there), at::kCPU);
+  const auto rounded = [](const at::Tensor& x) { return x.to(at::kBFloat16).to(at::kFloat); };
+  EXPECT_TRUE(arrived.taps.equal(rounded(here->taps)));
+  EXPECT_TRUE(arrived.last.equal(rounded(here->last)));
+  EXPECT_TRUE(arrived.tokens.equal(here->tokens));
+}
+
+TEST(Batch, ShiftsWithinDocuments) {
+  Batch batch;
+  batch.documents.starts = {0, 3, 4, 9};
+  batch.positions = at::tensor({0, 1, 2, 0, 0, 1, 2, 3, 4}, at::kLong);
+  const at::Tensor x = at::arange(1, 10, at::kLong);
+  EXPECT_TRUE(batch.shifted(x, 0).equal(x));
+  EXPECT_TRUE(batch.shifted(x, 1).equal(at::tensor({2, 3, 0, 0, 6, 7, 8, 9, 0}, at::kLong)));
+  EXPECT_TRUE(batch.shifted(x, 2).equal(at::tensor({3, 0, 0, 0, 7, 8, 9, 0, 0}, at::kLong)));
+  EXPECT_TRUE(batch.shifted(x, 100).equal(at::zeros({9}, at::kLong)));
+  const at::Tensor wide = at::stack({x, x * 10}, 1).to(at::kFloat);
+  EXPECT_TRUE(batch.shifted(wide, 1).select(1, 1).equal(
+      at::tensor({20.0F, 30.0F, 0.0F, 0.0F, 60.0F, 70.0F, 80.0F, 90.0F, 0.0F})));
+}
+
 // Whatever share of the processes reads them and wherever it begins.
 TEST(Loader, GivesThePlansBatches) {
   const std::vector<Sample> samples = test::toy_samples(40);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "tensor/dtype.h"
 #include "train/data/features/features.h"
 #include "train/data/running_target.h"
 
@@ -92,6 +93,13 @@ Status ComputedFeatures::read(const Sample& sample, std::span<float> out) {
 
 }  // namespace
 
+Status FeatureSource::read_bfloats(const Sample& sample, std::span<uint16_t> out) {
+  std::vector<float> floats(out.size());
+  AERIE_RETURN_IF_ERROR(read(sample, floats));
+  std::ranges::transform(floats, out.begin(), f32_to_bf16);
+  return {};
+}
+
 Status check_tap(int32_t layer, const ModelConfig& config) {
   if (layer >= 0 && layer <= config.layers) return {};
   return {
@@ -104,10 +112,12 @@ Status check_tap(int32_t layer, const ModelConfig& config) {
 
 Expected<std::unique_ptr<FeatureSource>> compute_features(const std::string& model,
                                                           std::vector<int32_t> tap_layers,
-                                                          int threads, int max_tokens) {
+                                                          int threads, int max_tokens,
+                                                          const std::string& device) {
   RunningTargetOptions options;
   options.model = model;
   options.threads = threads;
+  options.device = device;
   options.context = max_tokens;
   options.max_taps = static_cast<int>(tap_layers.size());
   AERIE_ASSIGN_OR_RETURN(std::unique_ptr<RunningTarget> target, RunningTarget::open(options));

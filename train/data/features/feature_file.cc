@@ -92,7 +92,7 @@ Expected<FeatureFiles> FeatureFiles::open(const std::string& folder) {
     }
     for (const SafetensorsTensor& tensor : file.tensors()) {
       AERIE_RETURN_IF_ERROR(check(file, tensor, kind));
-      if (!out.tensors.emplace(tensor.name, &tensor).second) {
+      if (!out.tensors.insert({std::string(tensor.name), {&tensor, out.files.size()}}).second) {
         return broken(file,
                       fmt::format("sample {} is in another file, too", printable(tensor.name)));
       }

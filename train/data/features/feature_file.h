@@ -36,8 +36,12 @@ std::string free_feature_path(const std::string& folder, const Shard& shard, int
 struct FeatureFiles {
   FeatureKind kind;  // of all files; as it was made if there are none
   std::vector<SafetensorsFile> files;
-  // By sample id. Each has the type bfloat16 and the shape [tokens][taps][hidden].
-  std::unordered_map<std::string, const SafetensorsTensor*> tensors;
+  // Each tensor has the type bfloat16 and the shape [tokens][taps][hidden].
+  struct Place {
+    const SafetensorsTensor* tensor = nullptr;
+    size_t file = 0;  // of `files`
+  };
+  std::unordered_map<std::string, Place> tensors;  // by sample id
 
   // kInvalidData, naming the file, for what is broken, for files of two kinds and for a sample that
   // is there twice.

@@ -20,6 +20,8 @@ class FeatureSource {
 
   // `out` [tokens][taps][hidden], all of the sample's tokens.
   virtual Status read(const Sample& sample, std::span<float> out) = 0;
+  // The same as bfloat16: what is stored is no more.
+  virtual Status read_bfloats(const Sample& sample, std::span<uint16_t> out);
 };
 
 }  // namespace aerie::train

@@ -137,7 +137,7 @@ Expected<StoreResult> store_features(const StoreOptions& options) {
   if (samples.empty()) return result;
   AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<FeatureSource> source,
                          compute_features(options.model, options.tap_layers, options.threads,
-                                          static_cast<int>(longest)));
+                                          static_cast<int>(longest), options.device));
   Store store(options, {fingerprint, options.tap_layers, source->hidden()}, *source);
   AERIE_RETURN_IF_ERROR(store.check_room(samples));
   const Status status = store.run(samples, result);

@@ -19,7 +19,8 @@ struct StoreOptions {
   std::string model;   // that the samples are of
   std::vector<int32_t> tap_layers;
   int threads = 0;
-  Shard shard;  // of the samples' prompts
+  std::string device = "auto";  // EngineOptions::device
+  Shard shard;                  // of the samples' prompts
   int64_t file_bytes = kFeatureFileBytes;
   const std::atomic<bool>* cancel = nullptr;  // true ends the run; the file under way is lost
 };

@@ -21,7 +21,8 @@ Status check_tap(int32_t layer, const ModelConfig& config);
 // layer that the model lacks.
 Expected<std::unique_ptr<FeatureSource>> compute_features(const std::string& model,
                                                           std::vector<int32_t> tap_layers,
-                                                          int threads, int max_tokens);
+                                                          int threads, int max_tokens,
+                                                          const std::string& device = "auto");
 
 // Reads what store_features() (train/data/features/feature_store.h) put into the folder: bfloat16.
 // Any of the layers there may be asked for. kNotFound if there are no features or not of these

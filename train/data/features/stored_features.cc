@@ -22,45 +22,70 @@ class StoredFeatures final : public FeatureSource {
   std::span<const int32_t> tap_layers() const override { return tap_layers_; }
   int hidden() const override { return files_.kind.hidden; }
   Status read(const Sample& sample, std::span<float> out) override;
+  Status read_bfloats(const Sample& sample, std::span<uint16_t> out) override;
 
  private:
+  Expected<FeatureFiles::Place> find(const Sample& sample, size_t values) const;
+  // Calls each(bytes, hidden) with what is wanted of each token, layer by layer.
+  template <typename Each>
+  Status for_each(const Sample& sample, size_t values, const Each& each) const;
+
   FeatureFiles files_;
   std::vector<int32_t> tap_layers_;
   std::vector<size_t> places_;  // of these, among the layers that are stored
 };
 
-Status StoredFeatures::read(const Sample& sample, std::span<float> out) {
+Expected<FeatureFiles::Place> StoredFeatures::find(const Sample& sample, size_t values) const {
   const auto found = files_.tensors.find(sample.id);
   if (found == files_.tensors.end()) {
-    return {StatusCode::kNotFound,
-            fmt::format("there are no stored features of sample {}: add them with `aerie train "
-                        "data --features`",
-                        sample.id)};
+    return Status(StatusCode::kNotFound,
+                  fmt::format("there are no stored features of sample {}: add them with `aerie "
+                              "train data --features`",
+                              sample.id));
   }
-  const SafetensorsTensor& tensor = *found->second;
-  const auto hidden = static_cast<size_t>(files_.kind.hidden);
-  const size_t stored = files_.kind.tap_layers.size();
+  const SafetensorsTensor& tensor = *found->second.tensor;
   const size_t tokens = sample.tokens.size();
   if (tensor.shape[0] != static_cast<int64_t>(tokens) ||
-      out.size() != tokens * places_.size() * hidden) {
-    return {StatusCode::kInvalidArgument,
-            fmt::format("sample {} has {} tokens, of which {} values are wanted; stored are "
-                        "features of {} tokens",
-                        sample.id, tokens, out.size(), tensor.shape[0])};
+      values != tokens * places_.size() * static_cast<size_t>(files_.kind.hidden)) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("sample {} has {} tokens, of which {} values are wanted; stored are "
+                              "features of {} tokens",
+                              sample.id, tokens, values, tensor.shape[0]));
   }
-  float* to = out.data();
-  for (size_t t = 0; t < tokens; ++t) {
+  return found->second;
+}
+
+template <typename Each>
+Status StoredFeatures::for_each(const Sample& sample, size_t values, const Each& each) const {
+  AERIE_ASSIGN_OR_RETURN(const FeatureFiles::Place place_of, find(sample, values));
+  const std::byte* const data = place_of.tensor->data.data();
+  const auto hidden = static_cast<size_t>(files_.kind.hidden);
+  const size_t stored = files_.kind.tap_layers.size();
+  for (size_t t = 0; t < sample.tokens.size(); ++t) {
     for (const size_t place : places_) {
-      const std::byte* from = tensor.data.data() + (t * stored + place) * hidden * sizeof(uint16_t);
-      for (size_t h = 0; h < hidden; ++h) {
-        uint16_t bits = 0;
-        std::memcpy(&bits, from + h * sizeof(bits), sizeof(bits));
-        *to++ = bf16_to_f32(bits);
-      }
+      each(data + (t * stored + place) * hidden * sizeof(uint16_t), hidden);
     }
   }
-  for (const SafetensorsFile& file : files_.files) AERIE_RETURN_IF_ERROR(file.check());
-  return {};
+  return files_.files[place_of.file].check();
+}
+
+Status StoredFeatures::read(const Sample& sample, std::span<float> out) {
+  float* to = out.data();
+  return for_each(sample, out.size(), [&to](const std::byte* from, size_t hidden) {
+    for (size_t h = 0; h < hidden; ++h) {
+      uint16_t bits = 0;
+      std::memcpy(&bits, from + h * sizeof(bits), sizeof(bits));
+      *to++ = bf16_to_f32(bits);
+    }
+  });
+}
+
+Status StoredFeatures::read_bfloats(const Sample& sample, std::span<uint16_t> out) {
+  uint16_t* to = out.data();
+  return for_each(sample, out.size(), [&to](const std::byte* from, size_t hidden) {
+    std::memcpy(to, from, hidden * sizeof(uint16_t));
+    to += hidden;
+  });
 }
 
 }  // namespace

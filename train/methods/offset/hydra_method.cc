@@ -49,7 +49,9 @@ struct Pass {
 
   at::Tensor dropped(const at::Tensor& x) const {
     if (dropout == 0.0) return x;
-    const at::Tensor kept = at::empty_like(x).bernoulli_(1.0 - dropout, *generator);
+    // Drawn on the CPU, so that it is the same for every device.
+    const at::Tensor kept =
+        at::empty(x.sizes(), at::kFloat).bernoulli_(1.0 - dropout, *generator).to(x.device());
     return x * kept / (1.0 - dropout);
   }
 };
