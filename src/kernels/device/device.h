@@ -110,8 +110,8 @@ inline constexpr int kOrderedRowBytes = kOrderedRows * kStep * 2;
 inline constexpr int kOrderedSumBytes = kOrderedRows * 2 * 4;
 constexpr int64_t ordered_bytes(int rows, int64_t k) {
   const int64_t tiles = (rows + kManyRows - 1) / kManyRows, steps = (k + kStep - 1) / kStep;
-  return tiles * (kManyRows * 4 +
-                  kManyRows / kOrderedRows * steps * (kOrderedRowBytes + kOrderedSumBytes));
+  return tiles *
+         (kManyRows * 4 + kManyRows / kOrderedRows * steps * (kOrderedRowBytes + kOrderedSumBytes));
 }
 
 // A row of a pass, as attention and the cache take it.
