@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <random>
 #include <string>
@@ -109,8 +108,6 @@ class Bench {
       p.x = static_cast<uint16_t*>(x_);
       p.x_stride = k_;
       p.ordered = ordered_;
-      if (std::getenv("AERIE_TILE") != nullptr)
-        p.tile_panels = std::atoi(std::getenv("AERIE_TILE"));
       p.output = output;
       p.y = static_cast<float*>(y_);
       p.y_stride = n_;
@@ -543,7 +540,6 @@ int main(int argc, char** argv) {
                                    {MatrixKind::kBf16, "bf16"},
                                    {MatrixKind::kQ4K, "q4_k"},
                                    {MatrixKind::kQ8, "q8"}}) {
-    if (const char* only = std::getenv("AERIE_KINDS"); only && !std::strstr(only, name)) continue;
     bench.products(kind, name, 6144, 4096, Output::kStore);
     bench.products(kind, name, 4096, 4096, Output::kResidual);
     bench.products(kind, name, 28672, 4096, Output::kGated);

@@ -109,8 +109,9 @@ inline constexpr int kOrderedRows = 64;  // of a block of it
 inline constexpr int kOrderedRowBytes = kOrderedRows * kStep * 2;
 inline constexpr int kOrderedSumBytes = kOrderedRows * 2 * 4;
 constexpr int64_t ordered_bytes(int rows, int64_t k) {
-  return int64_t{(rows + kManyRows - 1) / kManyRows} * (kManyRows / kOrderedRows) *
-         ((k + kStep - 1) / kStep) * (kOrderedRowBytes + kOrderedSumBytes);
+  const int64_t tiles = (rows + kManyRows - 1) / kManyRows, steps = (k + kStep - 1) / kStep;
+  return tiles *
+         (kManyRows * 4 + kManyRows / kOrderedRows * steps * (kOrderedRowBytes + kOrderedSumBytes));
 }
 
 // A row of a pass, as attention and the cache take it.

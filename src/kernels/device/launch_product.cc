@@ -1,7 +1,5 @@
 #include "kernels/device/launch_product.h"
 
-#include <cstdlib>
-
 #include "kernels/device/groups/group_few_product.h"
 #include "kernels/device/groups/group_product.h"
 #include "kernels/device/groups/ordered_rows.h"
@@ -251,12 +249,12 @@ cudaError_t launch_kind(const ProductArgs& args, const Product& product, cudaStr
     return launch_many<kKind>(args, rows, product.tile_panels, stream);
   }
   if (rows <= 8) return launch_fewest<kKind>(args, stream);
-  if (rows <= 16 && !std::getenv("AERIE_GROUPS")) return launch_few<kKind, 2, 2>(args, stream);
+  if (rows <= 16) return launch_few<kKind, 2, 2>(args, stream);
   constexpr int kMost = 32;  // rows of a launch
   if constexpr (kKind != MatrixKind::kBf16x2) {
-    const int from =
-        std::getenv("AERIE_GROUPS") ? std::atoi(std::getenv("AERIE_GROUPS")) : kMost + 1;
-    if (rows >= from && args.ordered != nullptr && processors().groups) {
+    // Where there are blocks for most processors.
+    const bool enough = args.panels / 4 * 10 >= processors().count * 7;
+    if (rows > kMost && enough && args.ordered != nullptr && processors().groups) {
       return launch_groups_of_few<kKind>(args, stream);
     }
   }

@@ -62,7 +62,7 @@ class TileOutputs {
     if (thread_ >= kColumns * kGroups || n >= args_.n || panel >= args_.panels) return;
     const PanelPlace place = panel_place(args_, panel);
     const Finish of = finish_of(args_, place.part, place.index * kPanel + column % kPanel);
-    SIMT_UNROLL_BY(4)
+    SIMT_UNROLL_BY(8)
     for (int row = thread_ / kColumns; row < rows_; row += kGroups) {
       const float value = finish(args_, of, shared_.sums[row][column], inverse(row));
       const int64_t to = first_row_ + row;

@@ -122,12 +122,11 @@ class GroupFewWarp {
     }
     // Weights are there before the kernel that makes the activations is done.
     simt::wait_for_previous();
-    const int rows = *args_.rows;
     if (asks_for_rows()) {
       SIMT_UNROLL_BY(1)
       for (int i = 0; i < S::kRowDepth; ++i) ask_for_rows(i);
     }
-    find_norms(rows);
+    find_norms();
     Totals totals;
     SIMT_UNROLL
     for (int i = 0; i < S::kOwn; ++i) totals[i] = {0.0f, 0.0f, 0.0f, 0.0f};
@@ -155,15 +154,9 @@ class GroupFewWarp {
  private:
   static constexpr int kPieces = kOrderedRowBytes / 16;  // of a stage, as operands count them
 
-  SIMT_DEV void find_norms(int rows) {
-    if (args_.norm.squares == nullptr) return;
-    const int warp = static_cast<int>(threadIdx.x / 32);
-    float inverse[S::kRows / S::kWarps];
-    inverse_rms(args_.norm, warp, S::kWarps, rows, inverse);
-    SIMT_UNROLL
-    for (int r = 0; r < S::kRows / S::kWarps; ++r) {
-      if (thread_ % 32 == 0) shared_.inverse[warp + r * S::kWarps] = inverse[r];
-    }
+  SIMT_DEV void find_norms() {
+    if (args_.norm.squares == nullptr || threadIdx.x >= S::kRows) return;
+    shared_.inverse[threadIdx.x] = ordered_norms(args_)[threadIdx.x];
   }
 
   // One thread of the groups that share rows asks for them.

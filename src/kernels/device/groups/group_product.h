@@ -87,7 +87,7 @@ class GroupWarp {
       SIMT_UNROLL_BY(1)
       for (int i = 0; i < S::kRowDepth && i < args_.steps; ++i) ask_for_rows(i, i);
     }
-    find_norms(rows);
+    find_norms();
     GroupSums totals[2];
     clear(totals[0]);
     clear(totals[1]);
@@ -114,20 +114,10 @@ class GroupWarp {
  private:
   static constexpr int kPieces = kOrderedRowBytes / 16;  // of a half, as operands count them
 
-  // While the first activations are on their way.
-  SIMT_DEV void find_norms(int rows) {
-    if (args_.norm.squares == nullptr) return;
-    constexpr int kAtOnce = 8;
-    const int first_row = static_cast<int>(blockIdx.x) * kManyRows;
-    SIMT_UNROLL_BY(1)
-    for (int i = warp_; i < kManyRows; i += S::kWarps * kAtOnce) {
-      float inverse[kAtOnce];
-      inverse_rms(args_.norm, first_row + i, S::kWarps, rows, inverse);
-      SIMT_UNROLL
-      for (int r = 0; r < kAtOnce; ++r) {
-        if (lane_ == 0) shared_.inverse[i + r * S::kWarps] = inverse[r];
-      }
-    }
+  SIMT_DEV void find_norms() {
+    if (args_.norm.squares == nullptr || threadIdx.x >= kManyRows) return;
+    const int row = static_cast<int>(blockIdx.x * kManyRows + threadIdx.x);
+    shared_.inverse[threadIdx.x] = ordered_norms(args_)[row];
   }
 
   SIMT_DEV void ask_for_rows(int step, int slot) {
@@ -239,52 +229,43 @@ class GroupWarp {
 
   // ------------------------------------------------------------ kinds with scales
 
-  // Where a unit's k of a half of the rows begins, and its sums.
-  SIMT_DEV uint64_t rows_of(int unit, int half) const {
-    return rows_ + (slot_ * 2 + half) * kPieces + unit * G::kUnit * 2;
-  }
-  SIMT_DEV const float* row_sums(int unit, int half) const {
-    if constexpr (!G::kHasMinima) return nullptr;
-    return shared_.row_sums[slot_][half][unit];
-  }
-
-  // Halves of the rows in turn: while one's product is under way the other's is applied.
+  // While a group's products are under way it unpacks the next weights; the other group multiplies
+  // while this one applies what came of them.
   SIMT_DEV void add_scaled(GroupSums (&totals)[2]) {
-    constexpr int kLast = G::kUnits - 1;
     Unit units[2];
-    GroupSums sums[2], d[2];
+    GroupSums sums[2];
+    float d[16][4];
     clear(sums[0]);
     clear(sums[1]);
     weights_.first();
     weights_.unpack(0, units[0]);
     int end = find_end(0);
+    wait_for_rows(0);
     SIMT_UNROLL_BY(1)
     for (int step = 0; step < args_.steps; ++step) {
-      wait_for_rows(step);
-      units[0].multiply(rows_of(0, 0), d[0]);
-      units[0].multiply(rows_of(0, 1), d[1]);
+      const int slot = slot_;
       SIMT_UNROLL
-      for (int i = 1; i < G::kUnits; ++i) {
-        Unit &unit = units[i % 2], &before = units[1 - i % 2];
-        weights_.unpack(i, unit);
-        simt::group_wait<1>(d[0]);
-        before.apply(d[0], row_sums(i - 1, 0), lane_, sums[0]);
-        unit.multiply(rows_of(i, 0), d[0]);
-        simt::group_wait<1>(d[1]);
-        before.keep();
-        before.apply(d[1], row_sums(i - 1, 1), lane_, sums[1]);
-        unit.multiply(rows_of(i, 1), d[1]);
+      for (int i = 0; i < G::kUnits; ++i) {
+        units[i % 2].multiply(rows_ + slot * (2 * kPieces) + i * G::kUnit * 2, d);
+        if (i + 1 == G::kUnits) next_weights(step);
+        weights_.unpack((i + 1) % G::kUnits, units[1 - i % 2]);
+        if (i + 1 == G::kUnits) {
+          next_rows();
+          if (step + 1 < args_.steps) wait_for_rows(step + 1);
+        }
+        simt::group_wait<0>(d);
+        units[i % 2].keep();
+        SIMT_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          GroupSums part;
+          SIMT_UNROLL
+          for (int t = 0; t < 32; ++t) part[t / 4][t % 4] = d[half * 8 + t / 4][t % 4];
+          const float* row_sums = G::kHasMinima ? shared_.row_sums[slot][half][i] : nullptr;
+          units[i % 2].apply(part, row_sums, lane_, sums[half]);
+        }
       }
-      next_weights(step);
-      weights_.unpack(0, units[0]);
-      simt::group_wait<1>(d[0]);
-      units[1].apply(d[0], row_sums(kLast, 0), lane_, sums[0]);
-      simt::group_wait<0>(d[1]);
-      units[1].keep();
-      units[1].apply(d[1], row_sums(kLast, 1), lane_, sums[1]);
-      free_rows(slot_);
+      free_rows(slot);
       if (step + 1 == end) end = end_segment(end, sums, totals);
-      next_rows();
     }
   }
 

@@ -32,8 +32,9 @@ struct GroupUnit {
   uint32_t weights[GroupStage<kKind>::kUnit][4];
   float2 by, less;
 
-  // d = weights x 64 rows, of which this unit's k begins at `rows`.
-  SIMT_DEV void multiply(uint64_t rows, GroupSums& d) const {
+  // d = weights x 64 rows, or more, of which this unit's k begins at `rows`.
+  template <int kTiles>
+  SIMT_DEV void multiply(uint64_t rows, float (&d)[kTiles][4]) const {
     simt::group_fence();
     SIMT_UNROLL
     for (int i = 0; i < GroupStage<kKind>::kUnit; ++i) {

@@ -2,7 +2,8 @@
 // rows and a step of k there is a block of bytes, which is copied as it is: the rows one after the
 // other, their 16 of k that weights have in a fragment (unpack.h) side by side, in the order of the
 // fragment's elements; pieces of 16 bytes lie where simt::operand_of wants them. Behind them, for
-// weights that have minima, the sums of each row's 32 of k.
+// weights that have minima, the sums of each row's 32 of k. Ahead of all blocks is what the rows'
+// norms multiply products by.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,11 @@
 namespace aerie::device {
 
 inline constexpr int kOrderThreads = 256;
+
+// Of all rows, where there is a norm.
+SIMT_DEV float* ordered_norms(const ProductArgs& args) {
+  return static_cast<float*>(args.ordered);
+}
 
 template <MatrixKind kKind>
 struct Ordered {
@@ -28,7 +34,8 @@ struct Ordered {
 
   // Of so many rows and a step.
   SIMT_DEV static unsigned char* block(const ProductArgs& args, int tile, int step) {
-    return static_cast<unsigned char*>(args.ordered) +
+    const int norms = (args.most_rows + kManyRows - 1) / kManyRows * kManyRows;
+    return static_cast<unsigned char*>(args.ordered) + norms * 4 +
            (static_cast<int64_t>(tile) * args.steps + step) * kBytes;
   }
 
@@ -65,6 +72,18 @@ struct Ordered {
   }
 };
 
+// The norms of a block's rows: of 8 of them, or of more where there are fewer than 8 steps.
+SIMT_DEV void order_norms(const ProductArgs& args, int tile, int step) {
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  const int rows = *args.rows;
+  for (int i = step; i < kOrderedRows / 8; i += args.steps) {
+    const int row = tile * kOrderedRows + i * 8 + warp;
+    float inverse[1];
+    inverse_rms(args.norm, row, 0, rows, inverse);
+    if (threadIdx.x % 32 == 0) ordered_norms(args)[row] = inverse[0];
+  }
+}
+
 // A block makes one block of bytes.
 template <MatrixKind kKind>
 __global__ void __launch_bounds__(kOrderThreads)
@@ -76,6 +95,7 @@ __global__ void __launch_bounds__(kOrderThreads)
   simt::release_dependents();
   simt::wait_for_previous();
   if (tile * kOrderedRows >= *args.rows) return;
+  if (args.norm.squares != nullptr) order_norms(args, tile, step);
   constexpr int kRows = kOrderThreads / 8;  // at a time
   const uint16_t* from = args.x +
                          static_cast<int64_t>(tile * kOrderedRows + thread / 8) * args.x_stride +
