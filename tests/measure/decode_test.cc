@@ -63,6 +63,28 @@ TEST(DecodeBench, MeasuresADrafterBesidePlainDecoding) {
   EXPECT_TRUE(json::parse(to_json(*report), nullptr, false)["points"][0].contains("speculative"));
 }
 
+// On a device it is said, too, where a pass's time goes.
+TEST(DecodeBench, TakesADevicesRoundsApart) {
+  const MadeModel model("tiny", DType::kQ8_0);
+  DecodeOptions options = small(model.path());
+  options.engine.device = "emulated";
+  options.contexts = {20};
+  options.tokens = 4;
+  options.engine.speculation =
+      parse_speculative_spec("draft_model:num_speculative_tokens=2,model=" + model.path()).value();
+  const auto report = bench_decode(options);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  const DecodePoint& point = report->points.at(0);
+  for (const RoundTimes& times : {point.plain_round, point.round}) {
+    EXPECT_GT(times.verify, 0.0);
+    EXPECT_GT(times.device, 0.0);
+    EXPECT_NEAR(times.draft + times.verify + times.rest, times.all, 1e-6 * times.all);
+  }
+  EXPECT_GT(point.round.draft, point.plain_round.draft);
+  EXPECT_THAT(to_text(*report), HasSubstr("the device itself"));
+  EXPECT_TRUE(json::parse(to_json(*report), nullptr, false)["points"][0].contains("round_us"));
+}
+
 TEST(DecodeBench, RefusesWhatCannotBe) {
   const MadeModel model("tiny", DType::kQ8_0);
   const auto refusal = [](const DecodeOptions& options) {

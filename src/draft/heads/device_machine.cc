@@ -218,7 +218,6 @@ void DeviceMachine::know(int program, const std::function<void()>& operations) {
 HeadOutputs DeviceMachine::run(const std::function<void()>& operations) {
   if (status_.ok()) know(shape_.first_layer, operations);
   if (!status_.ok()) return failed();
-  std::span<uint16_t* const> planes;
   int id = 0;
   if (runner_) {
     planes_.make_moves(*cache_);
