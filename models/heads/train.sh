@@ -2,12 +2,13 @@
 # Makes the heads of this folder anew: data, training, and what is shipped of it. With --time the clock decides
 # how many steps there are, so they are never the same to the bit.
 #   models/heads/train.sh DATA_DIR WORK [data|eagle3|p-eagle|medusa|draft ...]
-# DATA_DIR holds gsm8k/train.jsonl, mbpp/mbpp.jsonl, gutenberg/ and wikitext-2/. WORK takes 10 GB. Each part can be
-# interrupted, and the same command goes on. Without names it does all of them, one after the other.
+# DATA_DIR holds gsm8k/train.jsonl, mbpp/mbpp.jsonl, gutenberg/, wikitext-2/ and, for EAGLE-3, instruct-prompts/. WORK takes
+# 60 GB. Each part can be interrupted, and the same command goes on. Without names it does all of them, one after the
+# other. EAGLE-3 is for a GPU and a build for it (docs/training.md); with AERIE_DEVICE=cpu it takes a day.
 set -euo pipefail
 
 if (($# < 2)); then
-  sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+  sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
   exit 2
 fi
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -45,15 +46,44 @@ make_first() {
     --learning-rate 7e-4 --floor 0.2 --time 40m --eval-every 10m
 }
 
+# Prompts of more kinds, among them those that the model writes itself.
+make_more_prompts() {
+  local server
+  "$prompts/make_prompts.py" --passages "$sets" passages --per-source 120
+  mkdir -p more
+  grep '"prompt"' "$prompts/code.jsonl" >more/code_plain.jsonl
+  python3 - "$sets/instruct-prompts/prompts.jsonl" >more/instruct.jsonl <<'EOF'
+import json, sys
+templates = 0
+for record in map(json.loads, open(sys.argv[1], encoding="utf-8")):
+    templates += record["source"].startswith("t0")
+    if not record["source"].startswith("t0") or templates % 3 == 0:
+        print(json.dumps({"turns": [record["prompt"]]}))
+EOF
+  "$aerie" serve -m "$model" --port 8765 --cache-tokens 24000 &
+  server=$!
+  trap 'kill "$server"' EXIT
+  until python3 -c 'import urllib.request as u; u.urlopen("http://localhost:8765/health")' 2>/dev/null; do sleep 1; done
+  "$prompts/self_prompts.py" http://localhost:8765 more/self.jsonl --count 6482
+  kill "$server"
+  trap - EXIT
+  # Those that say what a set for evaluation says are left out.
+  "$prompts/check_overlap.py" "$sets" more/self.jsonl >more/overlap.txt || true
+  sed -n 's/^[^:]*self.jsonl:\([0-9]*\):.*/\1d/p' more/overlap.txt | sed -f - more/self.jsonl >more/self-clean.jsonl
+}
+
 make_eagle3() {
-  make_first
-  "$aerie" train eagle3 "${train[@]}" --out eagle3 --init first --draft-vocab 4096 --ttt-steps 4 --fc-norm \
-    --learning-rate 3e-4 --time 25m --eval-every 8m
-  # The shipped head had this stage on a second machine (its card says how): it began with the head of the second
-  # stage in 8 bits, and its data had 127 prompts more. 16-bit products are faster on processors with AVX512_BF16.
-  "$aerie" train eagle3 "${train_any[@]}" --out eagle3-longer --init eagle3/best --draft-vocab 4096 --ttt-steps 3 \
-    --fc-norm --threads 2 --batch-tokens 2048 --precision bf16 --learning-rate 4e-4 --time 68m --eval-every 22m
-  "$aerie" convert eagle3-longer/best "$heads/$name-EAGLE3" --type q8_0
+  local device=${AERIE_DEVICE:-cuda:0}
+  make_more_prompts
+  "$aerie" train data -m "$model" --out all --prompts "$prompts"/{chat,code}.jsonl more/code_plain.jsonl \
+    "$prompts"/{text,translate,questions}.jsonl "$sets/mbpp/mbpp.jsonl" passages/passages.jsonl more/self-clean.jsonl \
+    more/instruct.jsonl "$sets/gsm8k/train.jsonl" --where task_id=601..974 --plain more/code_plain.jsonl \
+    --device "$device" --engines 10 --batch 64 --context 1280 --held-out 0.01 --features 2,15,27,30 \
+    --temperature 0,1,0,0.8 --samples 2 --seed 1
+  "$aerie" train eagle3 -m "$model" --data all --data-notes "$heads/data-eagle3.md" --out eagle3 --features stored \
+    --device "$device" --precision bf16 --draft-vocab 12288 --fc-norm --intermediate 3072 --ttt-steps 5 --ttt-from 0.3 \
+    --batch-tokens 8192 --learning-rate 1.2e-3 --warmup 0.03 --max-length 1280 --log-steps 50 --time 116s
+  "$aerie" convert eagle3/final "$heads/$name-EAGLE3" --type q8_0
 }
 
 make_p_eagle() {

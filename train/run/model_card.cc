@@ -111,9 +111,9 @@ void add_head(const CardFacts& facts, const std::string& head, Json& report) {
   // By depth; a method may have a figure of that name itself.
   const bool measured = accepted != best.end() && accepted->is_array();
   std::string note;
-  std::string speculate = recommended(
-      facts.speculate,
-      measured ? accepted->get<std::vector<double>>() : std::vector<double>(), note);
+  std::string speculate =
+      recommended(facts.speculate,
+                  measured ? accepted->get<std::vector<double>>() : std::vector<double>(), note);
   if (const auto config = draft_config(speculate, head); config.ok()) {
     speculate = to_string(*config);
   }

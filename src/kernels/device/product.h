@@ -1,10 +1,10 @@
 // Products of few rows: what takes the time is to stream the weights. A block stays on its
-// processor and takes its share of the panels of outputs, kPanels after another, or half as many
-// where its share ends, so that all blocks end together; each of its warps has
-// one of kSegments of k, whose sums are added up in the order of k. Weights come by asynchronous
-// copies, kDepth steps ahead and over the ends of units, into memory that is the warp's own: they
-// do not wait for the kernel before this one, nor for each other. Activations, which are many
-// warps' and near, are in registers half a step or a whole one before they are used.
+// processor and takes its share of the panels of outputs, a unit of kPanels after another, or of
+// half as many where its share ends, so that all blocks end together; each of its warps has one of
+// kSegments of k, whose sums are added up in the order of k. Weights come by asynchronous copies,
+// kDepth stages ahead and over the ends of units, into memory that is the warp's own: they do not
+// wait for the kernel before this one, nor for each other. Activations, which are many warps' and
+// near, are in registers half a step or a whole one before they are used, or come with the weights.
 #pragma once
 
 #include <cstdint>
@@ -83,7 +83,7 @@ struct ProductShape {
   };
 };
 
-// A block's share of the panels, in units: see ProductArgs.
+// A block's share of the panels, unit by unit: see ProductArgs.
 class PanelShare {
  public:
   SIMT_DEV PanelShare(const ProductArgs& args, int unit) : unit_(unit) {
