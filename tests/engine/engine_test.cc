@@ -394,7 +394,7 @@ TEST_F(EngineTest, RefusesADraftModelThatDoesNotFitIntoMemory) {
   wide.hidden = wide.ffn = 32;
   wide.heads = wide.kv_heads = 8;
   wide.head_dim = 64;
-  wide.context = thin.context;  // 128 GiB
+  wide.context = thin.context;  // 128 GiB, and room for what is drafted
   const TemporaryModel thin_model("thin", thin), wide_model("wide", wide);
   EngineOptions o = options(drafting_with(wide_model.path()));
   o.model = thin_model.path();
@@ -402,7 +402,7 @@ TEST_F(EngineTest, RefusesADraftModelThatDoesNotFitIntoMemory) {
   const Status status = refusal(o);
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << status.message();
   EXPECT_THAT(status.message(), testing::AllOf(HasSubstr(wide_model.path()), HasSubstr("cache"),
-                                               HasSubstr("131072 MiB")));
+                                               HasSubstr("131088 MiB of cache")));
 }
 
 TEST_F(EngineTest, RefusesADraftModelWithAnotherTokenizerIfItMustBeTheSame) {
