@@ -124,12 +124,7 @@ cudaError_t launch_fewest(const ProductArgs& args, cudaStream_t stream) {
   const Processors has = processors();
   const int each = args.panels / has.count;
   if constexpr (Unpack<kKind>::kCodeBytes <= 512) {
-    // Without so many stages the level-one cache has the activations of more rows.
-    constexpr int kFewest = 2;
-    if (each >= 4 && args.most_rows <= kFewest &&
-        fits<ProductShape<kKind, 4, 1, kLargeMemory, 0>>(has)) {
-      return launch_shape<kKind, 4, 1, kLargeMemory>(args, has, stream);
-    }
+    // With more stages the level-one cache has less room: that was slower for one row, too.
     if (each >= 4 && fits<ProductShape<kKind, 4, 1, kMediumMemory, 0>>(has)) {
       return launch_shape<kKind, 4, 1, kMediumMemory>(args, has, stream);
     }

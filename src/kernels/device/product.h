@@ -52,11 +52,10 @@ struct ProductShape {
   static constexpr int kMostRoom =
       (kMemory == kLargeMemory ? 224 / kBlocks : kMemory) * 1024 - kTaken;
   // The level-one cache, of what memory is left, has to have the activations of 16 rows.
-  static constexpr int kStageRoom = (kMemory == kSmallMemory                  ? kSmallMemory
-                                     : kBlocks == 2                           ? 92
-                                     : kTiles > 1                             ? 98
-                                     : kMemory == kLargeMemory && kPanels > 2 ? 220
-                                                                              : 150) *
+  static constexpr int kStageRoom = (kMemory == kSmallMemory ? kSmallMemory
+                                     : kBlocks == 2          ? 92
+                                     : kTiles > 1            ? 98
+                                                             : 150) *
                                         1024 -
                                     kTaken;
   static constexpr int kLeastDepth = kMostRoom / kAllStages > 3 ? 3 : kMostRoom / kAllStages;
