@@ -82,7 +82,7 @@ make_eagle3() {
     --temperature 0,1,0,0.8 --samples 2 --seed 1
   "$aerie" train eagle3 -m "$model" --data all --data-notes "$heads/data-eagle3.md" --out eagle3 --features stored \
     --device "$device" --precision bf16 --draft-vocab 12288 --fc-norm --intermediate 3072 --ttt-steps 5 --ttt-from 0.3 \
-    --batch-tokens 8192 --learning-rate 1.2e-3 --warmup 0.03 --max-length 1280 --log-steps 50 --time 116s
+    --batch-tokens 8192 --learning-rate 1.2e-3 --warmup 0.03 --max-length 1280 --log-steps 50 --time 124s
   "$aerie" convert eagle3/final "$heads/$name-EAGLE3" --type q8_0
 }
 
