@@ -72,6 +72,21 @@ Expected<Json> read_config(const std::string& path) {
   return json;
 }
 
+// The type that "draft_type" in config.json says, unless another was asked for.
+Status take_own_type(const Json& config, const std::string& config_file, HeadFileOptions& options) {
+  constexpr std::string_view kKey = "draft_type";
+  AERIE_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::view(config, config_file));
+  if (options.dtype || !object.has(kKey)) return {};
+  AERIE_ASSIGN_OR_RETURN(const std::string_view name, object.string(kKey));
+  const std::optional<DType> type = dtype_from_name(name);
+  if (!type || !can_quantize(*type)) {
+    return object.error(StatusCode::kUnsupported, kKey,
+                        fmt::format("is {}, not one of {}", name, quantizable_types()));
+  }
+  options.dtype = type;
+  return {};
+}
+
 }  // namespace
 
 HeadFile::HeadFile(std::string name, std::optional<SafetensorsFolder> tensors,
@@ -100,7 +115,7 @@ Expected<std::unique_ptr<HeadFile>> HeadFile::of_model(std::unique_ptr<ModelFile
 }
 
 Expected<std::unique_ptr<HeadFile>> HeadFile::open(const std::string& path,
-                                                   const HeadFileOptions& options) {
+                                                   HeadFileOptions options) {
   if (options.dtype && !can_quantize(*options.dtype)) {
     return invalid_argument("there is no conversion to {}", dtype_info(*options.dtype).name);
   }
@@ -118,6 +133,7 @@ Expected<std::unique_ptr<HeadFile>> HeadFile::open(const std::string& path,
   const std::string config_file = (folder / "config.json").string();
   AERIE_ASSIGN_OR_RETURN(SafetensorsFolder tensors, SafetensorsFolder::open_any(path));
   AERIE_ASSIGN_OR_RETURN(Json config, read_config(config_file));
+  AERIE_RETURN_IF_ERROR(take_own_type(config, config_file, options));
   if (may_have_predictors(tensors)) {
     auto model = open_hugging_face_predictors(path);
     if (model.ok()) return of_model(*std::move(model), std::move(config), config_file, options);

@@ -26,7 +26,8 @@ namespace aerie {
 struct HeadFileOptions {
   // The type in which matrices are handed out: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1 or Q8_0.
   // Those whose rows are not whole blocks become BF16 if they are that, F16 otherwise; vectors,
-  // norms and tensors of more dimensions stay as they are. None: their own.
+  // norms and tensors of more dimensions stay as they are. None: what "draft_type" in config.json
+  // says, or their own.
   std::optional<DType> dtype;
   // For converting; must outlive the file. Null: the reading thread alone.
   ThreadPool* pool = nullptr;
@@ -55,10 +56,9 @@ class HeadFile final : public ModelFile {
   // A folder with safetensors of whatever name (SafetensorsFolder::open_any()), or one such file;
   // config.json lies beside it, or is missing. kUnsupported for a folder that holds only PyTorch's
   // files, saying which command converts them, for tensors without elements or of more than four
-  // dimensions, and for a quantization_config that is not supported. kInvalidData for scales that
-  // do not fit.
-  static Expected<std::unique_ptr<HeadFile>> open(const std::string& path,
-                                                  const HeadFileOptions& options);
+  // dimensions, and for a quantization_config or a draft_type that is not supported. kInvalidData
+  // for scales that do not fit.
+  static Expected<std::unique_ptr<HeadFile>> open(const std::string& path, HeadFileOptions options);
 
   // Whether it is the modules of a model's file.
   bool is_of_model() const { return predictors_ != nullptr; }

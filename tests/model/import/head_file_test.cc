@@ -124,6 +124,22 @@ TEST_F(HeadFileTest, NamesLayersAsGgufDoesAndKeepsOtherNames) {
   EXPECT_EQ(floats_of(*weight), ramp(64 * 128));
 }
 
+TEST_F(HeadFileTest, DraftsInTheTypeThatItsConfigurationSays) {
+  write(SafetensorsWriter().add("wide.weight", {3, 64}, ramp(3 * 64)));
+  const auto type_of = [&](const HeadFileOptions& options) {
+    const auto head = open(options);
+    return head->find_tensor("wide.weight")->dtype;
+  };
+  EXPECT_EQ(type_of({}), DType::kF32);
+  write_text("config.json", R"({"draft_type": "q4_0"})");
+  EXPECT_EQ(type_of({}), DType::kQ4_0);
+  EXPECT_EQ(type_of({.dtype = DType::kQ8_0}), DType::kQ8_0);
+  write_text("config.json", R"({"draft_type": "q4_k"})");
+  expect_refused(StatusCode::kUnsupported, "'draft_type' is q4_k, not one of f32");
+  write_text("config.json", R"({"draft_type": 4})");
+  expect_refused(StatusCode::kInvalidData, "draft_type");
+}
+
 TEST_F(HeadFileTest, RefusesTwoTensorsOfOneName) {
   write(SafetensorsWriter().add("a.weight", {2}, {1, 2}).add("b.weight", {2}, {3, 4}));
   const auto head = open();
