@@ -24,17 +24,6 @@ int64_t rounded_up(int64_t n, int64_t to) {
   return (n + to - 1) / to * to;
 }
 
-device::Glu glu_of(kernels::Activation activation) {
-  switch (activation) {
-    case kernels::Activation::kGeluTanh:
-      return device::Glu::kGeluTanh;
-    case kernels::Activation::kGelu:
-      return device::Glu::kGelu;
-    default:
-      return device::Glu::kSilu;
-  }
-}
-
 class DeviceMachine final : public HeadMachine {
  public:
   DeviceMachine(const HeadTarget& target, const HeadSizes& sizes);

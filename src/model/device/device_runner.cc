@@ -4,8 +4,6 @@
 #include <cmath>
 
 namespace aerie {
-namespace {
-
 device::Glu glu_of(kernels::Activation activation) {
   switch (activation) {
     case kernels::Activation::kGeluTanh:
@@ -16,8 +14,6 @@ device::Glu glu_of(kernels::Activation activation) {
       return device::Glu::kSilu;
   }
 }
-
-}  // namespace
 
 Expected<DeviceRunner> DeviceRunner::create(const Blueprint& blueprint, const ModelOptions& options,
                                             device::Device& device, bool sends_stream, int extra) {

@@ -15,6 +15,9 @@
 
 namespace aerie {
 
+// Of the activations that devices have code for (check_device_code()).
+device::Glu glu_of(kernels::Activation activation);
+
 class DeviceRunner {
  public:
   // `sends_stream`, `extra`: of PassLimits.

@@ -15,6 +15,7 @@
 #include "kernels/device/pack.h"
 #include "kernels/simt/emulation.h"
 #include "tensor/blocks.h"
+#include "tests/testing/device/device_array.h"
 #include "tests/testing/device/test_device.h"
 
 namespace aerie::device::product_test {
@@ -23,34 +24,8 @@ constexpr int kMostRows = 256;
 
 using test::device_of_tests;
 
-// Device memory with the values it is given.
 template <typename T>
-class Memory {
- public:
-  explicit Memory(const std::vector<T>& values) : count_(values.size()) {
-    data_ = static_cast<T*>(device_of_tests().allocate(count_ * sizeof(T)));
-    put(values);
-  }
-  ~Memory() { device_of_tests().release(data_); }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-
-  T* data() const { return data_; }
-  void put(const std::vector<T>& values) {
-    device_of_tests().copy_in(data_, values.data(), count_ * sizeof(T));
-    EXPECT_TRUE(device_of_tests().wait()) << device_of_tests().error();
-  }
-  std::vector<T> values() const {
-    std::vector<T> values(count_);
-    device_of_tests().copy_out(values.data(), data_, count_ * sizeof(T));
-    EXPECT_TRUE(device_of_tests().wait()) << device_of_tests().error();
-    return values;
-  }
-
- private:
-  size_t count_;
-  T* data_ = nullptr;
-};
+using Memory = test::DeviceArray<T>;
 
 class Random {
  public:

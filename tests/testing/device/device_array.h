@@ -15,14 +15,18 @@ class DeviceArray {
  public:
   explicit DeviceArray(const std::vector<T>& values) : count_(values.size()) {
     data_ = static_cast<T*>(device_of_tests().allocate(count_ * sizeof(T)));
-    device_of_tests().copy_in(data_, values.data(), count_ * sizeof(T));
-    EXPECT_TRUE(device_of_tests().wait()) << device_of_tests().error();
+    put(values);
   }
   ~DeviceArray() { device_of_tests().release(data_); }
   DeviceArray(const DeviceArray&) = delete;
   DeviceArray& operator=(const DeviceArray&) = delete;
 
   T* data() const { return data_; }
+  // As many as there are.
+  void put(const std::vector<T>& values) {
+    device_of_tests().copy_in(data_, values.data(), count_ * sizeof(T));
+    EXPECT_TRUE(device_of_tests().wait()) << device_of_tests().error();
+  }
   // Once all that was put on the stream is done.
   std::vector<T> values() const {
     std::vector<T> values(count_);
