@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "train/command/torch_cuda.h"
 #include "train/nn/rounded_values.h"
-#include "train/nn/torch_cuda.h"
 
 namespace aerie::train {
 namespace {
