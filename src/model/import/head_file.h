@@ -19,6 +19,7 @@
 #include "model/blueprint.h"
 #include "model/import/eight_bit_weights.h"
 #include "model/import/hugging_face_import.h"
+#include "model/import/int4_matrix.h"
 #include "model/import/predictor_file.h"
 
 namespace aerie {
@@ -103,6 +104,7 @@ class HeadFile final : public ModelFile {
     const TensorInfo* of_model = nullptr;
     std::optional<DType> stored;  // before conversion; none: not of floats
     bool scaled = false;          // in 8 bits
+    std::optional<Int4Matrix> packed = {};
     size_t made = 0;
     std::string name;
     std::vector<int32_t> rows;  // empty: all
