@@ -1,6 +1,6 @@
 // Weights as integers of 4 bits with scales beside them, in the layout of the package
 // compressed-tensors (format pack-quantized, strategy group): what a folder of safetensors holds
-// that is read as Q4_0 bit for bit (model/import/int4_matrix.h).
+// that is read as Q4_0 bit for bit (model/import/weights/int4_matrix.h).
 //
 // A matrix "X.weight" [n, k] is stored as "X.weight_packed", I32 [n, k / 8], "X.weight_scale", F16
 // [n, k / kInt4Group], and "X.weight_shape", I64 [2].

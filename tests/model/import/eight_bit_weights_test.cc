@@ -1,6 +1,6 @@
 // Matrices of integers with scales: what the package compressed-tensors wrote, what is refused, and
 // models in folders written here.
-#include "model/import/eight_bit_weights.h"
+#include "model/import/weights/eight_bit_weights.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

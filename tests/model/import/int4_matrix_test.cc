@@ -1,6 +1,6 @@
 // Folders whose matrices are packed integers of 4 bits: what compressed-tensors publishes, what is
 // written here, and what is refused.
-#include "model/import/int4_matrix.h"
+#include "model/import/weights/int4_matrix.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "model/import/int4_matrix.h"
+#include "model/import/weights/int4_matrix.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,4 +1,4 @@
-#include "model/import/eight_bit_weights.h"
+#include "model/import/weights/eight_bit_weights.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "format/text.h"
-#include "model/import/int4_matrix.h"
-#include "model/import/nvfp4_weights.h"
+#include "model/import/weights/int4_matrix.h"
+#include "model/import/weights/nvfp4_weights.h"
 #include "tensor/blocks.h"
 #include "tensor/dtype.h"
 
