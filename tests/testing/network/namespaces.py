@@ -72,7 +72,9 @@ class Network:
         ip("link", "set", self.cable(self.names.index(name) + 1), "down")
 
     def remove(self):
-        for name in self.names:
+        # A namespace goes when its last process has gone; the next network has cables of these names.
+        for place, name in enumerate(self.names, 1):
+            subprocess.run([IP, "link", "delete", self.cable(place)], capture_output=True, check=False)
             remove_namespace(name)
         subprocess.run([IP, "link", "delete", self.bridge], capture_output=True, check=False)
 
