@@ -12,7 +12,6 @@ and by the one that was asked for; milliseconds of `bench verify`, which is anot
 """
 
 import argparse
-import contextlib
 import json
 import os
 import pathlib
@@ -23,16 +22,11 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests/testing/network"))
 
-from namespaces import SlowLink, Unavailable  # noqa: E402
+from namespaces import SlowLink, Unavailable, at_once  # noqa: E402
 
 ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 # Of 1538 bytes that a full packet takes on Ethernet TCP carries 1448.
 CARRIED = 1448 / 1538
-
-
-def at_once():
-    with contextlib.suppress(PermissionError):
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(5))
 
 
 def figures(link, folder, program, *words):

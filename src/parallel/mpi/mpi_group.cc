@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr int kMessageTag = 1, kAnswerTag = 2, kPartTag = 3, kPulseTag = 4;
-constexpr auto kPulse = milliseconds(500);
+constexpr auto kPulse = milliseconds(250);
 constexpr auto kPatience = milliseconds(4000);
 
 // What a rank says of itself, in memory that stays until it has been sent.
@@ -290,7 +290,7 @@ void MpiGroup::watch_others() {
   for (;;) {
     // Once it leaves, the others' words are all that is waited for.
     if (leaves) {
-      std::this_thread::sleep_for(kPulse / 50);
+      std::this_thread::sleep_for(kPulse / 25);
     } else {
       std::unique_lock lock(mutex_);
       leaves = end_.wait_for(lock, kPulse, [this] { return ends_; });
@@ -300,7 +300,7 @@ void MpiGroup::watch_others() {
     leaving_ = leaves;
     hear();
     // Whoever was stopped itself has not listened.
-    if (now - last > 2 * kPulse) heard_.assign(heard_.size(), now);
+    if (now - last > 4 * kPulse) heard_.assign(heard_.size(), now);
     last = now;
     if (leaves && all_left()) return;
     miss_silent_ones(now);

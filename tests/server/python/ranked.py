@@ -33,11 +33,12 @@ def run(*command, **settings):
 class Service:
     """`aerie serve` by two ranks. `start(WORD...)`: the words by which mpirun runs a command."""
 
-    def __init__(self, program, model_file, start=lambda *command: under_mpirun(2, *command)):
+    def __init__(self, program, model_file, start=lambda *command: under_mpirun(2, *command),
+                 **settings):
         self.log = []
         self.process = subprocess.Popen(
             start(program, "serve", "-m", model_file, "--port", "0", "--threads", "1", "--tensor-parallel", "2"),
-            stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=ENVIRONMENT)
+            stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=ENVIRONMENT, **settings)
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
         wait_for(lambda: self.url or self.process.poll() is not None, what="the server")

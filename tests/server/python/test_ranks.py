@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import threading
@@ -12,6 +13,7 @@ import pytest
 
 import serving
 from conftest import wait_for
+from namespaces import at_once
 from ranked import PROMPT, Service, missing, run, under_mpirun
 
 
@@ -65,6 +67,14 @@ def test_a_model_that_is_not_there(library, program):
     done = run(*under_mpirun(2, program, "run", "-m", "nowhere.gguf", "-p", "x", "--tensor-parallel", "2"))
     assert done.returncode != 0
     assert done.stderr.count("nowhere.gguf") == 1, "one rank says it"
+
+
+def test_without_open_mpi(program, model_file, tmp_path):
+    alone = shutil.copy(program, tmp_path / "aerie")
+    done = run(alone, "run", "-m", model_file, "-p", "x", "-n", "1", "--tensor-parallel", "2")
+    assert done.returncode != 0
+    (line,) = done.stderr.splitlines()
+    assert "install Open MPI (apt install libopenmpi-dev openmpi-bin)" in line
 
 
 @pytest.fixture
@@ -132,7 +142,7 @@ def test_what_sharing_costs(library, program, model_file, tmp_path):
     figures = tmp_path / "ranks.json"
     command = [program, "bench", "ranks", "-m", model_file, "--rows", "1,4", "--repeat", "3", "--threads", "1", "--ranks",
                "1,2,8", "--latency-us", "100", "--gbits", "10", "--json", str(figures)]
-    done = run(*under_mpirun(2, *command, "--tensor-parallel", "2"))
+    done = run(*under_mpirun(2, *command, "--tensor-parallel", "2"), preexec_fn=at_once)
     assert done.returncode == 0, done.stderr
     report = json.loads(figures.read_text())
     assert [point["rows"] for point in report["points"]] == [1, 4]

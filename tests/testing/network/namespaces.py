@@ -3,6 +3,7 @@
 The standard library and iproute2 are all it needs, as root.
 """
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -24,6 +25,12 @@ def ip(*words):
     if done.returncode:
         raise Unavailable(done.stderr.strip())
     return done.stdout
+
+
+def at_once():
+    """Of a process that is started (preexec_fn): what waits for another end waits for nothing else on the machine."""
+    with contextlib.suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(5))
 
 
 def processes_in(name):
@@ -142,17 +149,17 @@ class SlowLink:
         """The words that run the command at an end, 0 or 1."""
         return [IP, "netns", "exec", self.names[end], *command]
 
-    def mpirun(self, folder, *command):
+    def mpirun(self, folder, *command, looks=True):
         """The words that start a rank at each end, the leader at 0. A script of it comes into the folder.
 
-        The flags of keepalive are those of docs/scaling/ranks.md.
+        `looks`: mpirun sees whether the other machine is there, with the flags of docs/scaling/ranks.md.
         """
         agent = pathlib.Path(folder) / "agent"
         # What ssh is for on machines: a host's name, then a command for its shell.
         agent.write_text(f'#!/bin/sh\nshift\nexec {IP} netns exec {self.names[1]} unshare --uts '
                          'sh -c \'hostname other; exec sh -c "$*"\' sh "$@"\n')
         agent.chmod(0o755)
-        alive = {"oob_tcp_keepalive_time": 1, "oob_tcp_keepalive_intvl": 1, "oob_tcp_keepalive_probes": 2}
+        alive = {"oob_tcp_keepalive_time": 1, "oob_tcp_keepalive_intvl": 1, "oob_tcp_keepalive_probes": 2} if looks else {}
         return self.inside(0, "mpirun", "-np", "2", "-host", ",".join(self.addresses), "-bind-to", "none",
                            "-mca", "plm_rsh_agent", str(agent), "-mca", "btl", "tcp,self",
                            *[str(word) for key, value in alive.items() for word in ("-mca", key, value)], *command)
@@ -161,8 +168,8 @@ class SlowLink:
         """Microseconds there and back of a small packet, a median, and Gbit/s of a TCP connection."""
         script = str(pathlib.Path(__file__).with_name("measure_link.py"))
         with subprocess.Popen(self.inside(1, sys.executable, script, self.addresses[1]), stdout=subprocess.PIPE,
-                              text=True) as other:
+                              text=True, preexec_fn=at_once) as other:
             other.stdout.readline()  # it listens
             said = subprocess.run(self.inside(0, sys.executable, script, self.addresses[1], "ask"), check=True,
-                                  capture_output=True, text=True).stdout
+                                  capture_output=True, text=True, preexec_fn=at_once).stdout
         return [float(word) for word in said.split()]
