@@ -102,8 +102,9 @@ def simulated_hits(folder, prompts, replicas, policy):
     passes.write_text(json.dumps({"aerie_profile": 1, "pass_cost": [
         {"rows": rows, "seconds": seconds, "seconds_per_position": 0} for rows, seconds in ((1, 1e-4), (256, 3e-3))]}))
     # A token is a byte, behind the first of all texts.
-    trace.write_text("".join(json.dumps({"timestamp": i, "output_length": 1, "prompt_ids": [1, *prompt.encode()]}) + "\n"
-                             for i, prompt in enumerate(prompts)))
+    requests = [{"timestamp": i, "output_length": 1, "prompt_ids": [1, *prompt.encode()]}
+                for i, prompt in enumerate(prompts)]
+    trace.write_text("".join(json.dumps(request) + "\n" for request in requests))
     subprocess.run([sys.executable, ROOT / "bench/fleet", "--passes", passes, "--trace", trace, "--clients", "4",
                     "--replicas", str(replicas), "--policy", policy, "--cache-tokens", "8192", "--max-num-seqs", "4",
                     "--warm-up", "0", "--json", figures], check=True, stdout=subprocess.DEVNULL)

@@ -159,7 +159,9 @@ class SlowLink:
         agent.write_text(f'#!/bin/sh\nshift\nexec {IP} netns exec {self.names[1]} unshare --uts '
                          'sh -c \'hostname other; exec sh -c "$*"\' sh "$@"\n')
         agent.chmod(0o755)
-        alive = {"oob_tcp_keepalive_time": 1, "oob_tcp_keepalive_intvl": 1, "oob_tcp_keepalive_probes": 2} if looks else {}
+        alive = {}
+        if looks:
+            alive = {"oob_tcp_keepalive_time": 1, "oob_tcp_keepalive_intvl": 1, "oob_tcp_keepalive_probes": 2}
         return self.inside(0, "mpirun", "-np", "2", "-host", ",".join(self.addresses), "-bind-to", "none",
                            "-mca", "plm_rsh_agent", str(agent), "-mca", "btl", "tcp,self",
                            *[str(word) for key, value in alive.items() for word in ("-mca", key, value)], *command)
