@@ -89,7 +89,9 @@ Status ApiKeys::add_line(std::string_view line) {
   Entry entry;
   for (std::string_view word = next_word(line); !word.empty(); word = next_word(line)) {
     // A limit with an error in it is no part of a name.
-    if (word.find('=') != std::string_view::npos) {
+    if (word == "learn=no" || word == "learn=yes") {
+      entry.learn = word == "learn=yes";
+    } else if (word.find('=') != std::string_view::npos) {
       AERIE_RETURN_IF_ERROR(read_limit(word, entry.limits));
     } else if (entry.limits.any()) {
       return invalid_argument("a key's name stands before its limits");

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "base/status.h"
-#include "train/data/sample.h"
+#include "engine/samples/sample.h"
 
 namespace aerie::train {
 

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/samples/feature_file.h"
 #include "tensor/dtype.h"
-#include "train/data/features/feature_file.h"
 #include "train/data/features/features.h"
 #include "train/data/info.h"
 
