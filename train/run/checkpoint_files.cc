@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "format/output_file.h"
+#include "format/safetensors/int8_weights.h"
 #include "format/safetensors/safetensors_folder.h"
 #include "format/safetensors/safetensors_write.h"
 
@@ -53,6 +54,27 @@ at::Tensor plain(const at::Tensor& values) {
 
 std::span<const std::byte> bytes_of(const at::Tensor& values) {
   return {static_cast<const std::byte*>(values.data_ptr()), values.nbytes()};
+}
+
+// A matrix of floats, or of integers with scales beside it (format/safetensors/int8_weights.h).
+// None if it is of another type or shape.
+std::optional<at::Tensor> read_floats(const SafetensorsFolder& files, const SafetensorsTensor& from,
+                                      at::IntArrayRef shape) {
+  if (from.shape != shape.vec()) return std::nullopt;
+  const auto raw = [](const SafetensorsTensor& tensor, at::ScalarType type) {
+    at::Tensor values = at::empty(tensor.shape, type);
+    std::memcpy(values.data_ptr(), tensor.data.data(), tensor.data.size());
+    return values;
+  };
+  if (const auto type = float_type(from.type)) return raw(from, *type);
+  const SafetensorsTensor* scales = files.find(from.name + "_scale");
+  const bool has_scales = from.type == SafetensorsType::kI8 && shape.size() == 2 &&
+                          shape[1] % kInt8Group == 0 && scales != nullptr &&
+                          scales->type == SafetensorsType::kF16 &&
+                          scales->shape == std::vector<int64_t>{shape[0], shape[1] / kInt8Group};
+  if (!has_scales) return std::nullopt;
+  const at::Tensor codes = raw(from, at::kChar).to(at::kFloat).view({shape[0], -1, kInt8Group});
+  return (codes * raw(*scales, at::kHalf).to(at::kFloat).unsqueeze(2)).view(shape);
 }
 
 }  // namespace
@@ -111,13 +133,9 @@ Expected<std::vector<std::string>> read_parameters(const std::string& folder,
       missing.push_back(parameter.name);
       continue;
     }
-    const std::optional<at::ScalarType> type = float_type(found->type);
-    if (!type || found->shape != parameter.value.sizes().vec()) {
-      return wrong(parameter.name, "has another type or shape than what is trained");
-    }
-    at::Tensor values = at::empty(parameter.value.sizes(), *type);
-    std::memcpy(values.data_ptr(), found->data.data(), found->data.size());
-    at::Tensor(parameter.value).copy_(values);
+    const auto values = read_floats(files, *found, parameter.value.sizes());
+    if (!values) return wrong(parameter.name, "has another type or shape than what is trained");
+    at::Tensor(parameter.value).copy_(*values);
   }
   AERIE_RETURN_IF_ERROR(files.check());
   if (missing.size() < parameters.list().size()) return missing;
