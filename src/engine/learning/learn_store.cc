@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <climits>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -133,8 +134,15 @@ Status LearnStore::scan() {
   return {};
 }
 
-Status LearnStore::check_kind() const {
+// A process that was killed may have left features of samples whose answers never came: their
+// numbers are not given again.
+Status LearnStore::check_features() {
   AERIE_ASSIGN_OR_RETURN(const FeatureFiles there, FeatureFiles::open(path_));
+  for (const auto& [id, place] : there.tensors) {
+    int number = -1;
+    std::from_chars(id.data(), id.data() + id.size(), number);
+    if (number >= 0 && number < INT_MAX) next_prompt_ = std::max(next_prompt_, number + 1);
+  }
   if (there.files.empty() || there.kind == kind_) return {};
   return invalid_argument(
       "{}: there are features of layers {}, and the heads in use read {}: give another folder, or "
@@ -173,7 +181,7 @@ Status LearnStore::begin(DataInfo info, FeatureKind kind) {
     info_.held_out = there.held_out;
   }
   AERIE_RETURN_IF_ERROR(scan());
-  AERIE_RETURN_IF_ERROR(check_kind());
+  AERIE_RETURN_IF_ERROR(check_features());
   AERIE_RETURN_IF_ERROR(read_numbers());
   return write_file(info_path(path_), to_json(info_), kOwnerAlone);
 }

@@ -85,7 +85,7 @@ class LearnStore {
   std::string features_path(int64_t number) const;
   Status lock();
   Status scan();
-  Status check_kind() const;
+  Status check_features();
   Status read_numbers();
   Place place_of(const LearnedReply& reply);
   std::vector<uint16_t> all_taps(const LearnedReply& reply) const;

@@ -96,7 +96,7 @@ void LearnWriter::run() {
       // What is being stored counts, too.
       bytes_ -= bytes;
       ++(status.ok() ? counts_.kept : counts_.dropped);
-      tell(status);
+      if (!status.ok()) tell(status);  // that it is well shows when it is on the disk
       if (!dirty) flushed = steady_now();
       dirty = true;
     }

@@ -21,7 +21,7 @@ class LearnWriter {
   struct Options {
     size_t max_bytes = size_t{64} << 20;  // that wait; what comes beyond is dropped
     // How long a reply may be in memory alone.
-    double flush_seconds = 30.0;
+    double flush_seconds = 10.0;
     // Told once when replies cannot be kept, and once when they can be again; by that thread, must
     // not wait. May be null.
     std::function<void(const std::string& message)> warn = {};

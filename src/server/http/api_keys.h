@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -31,7 +32,10 @@ class ApiKeys {
   Status add_lines(std::string_view lines, const std::string& file);
   Status add_file(const std::string& path);
   // kInvalidArgument if it is empty or holds what no header can.
-  Status add(std::string_view key, std::string name = "", const RateLimits& limits = {});
+  Status add(std::string_view key, Entry entry);
+  Status add(std::string_view key, std::string name = "", const RateLimits& limits = {}) {
+    return add(key, Entry{std::move(name), limits});
+  }
 
   bool empty() const { return keys_.empty(); }
   size_t size() const { return keys_.size(); }
