@@ -6,7 +6,7 @@
 #include <iterator>
 
 #include "train/batches/training_vocabulary.h"
-#include "train/methods/continued_head.h"
+#include "train/methods/eagle/continued_head.h"
 
 // The methods, one line each: the name of what the method's file defines.
 #define AERIE_TRAINING_METHODS(METHOD) \

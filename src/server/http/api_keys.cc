@@ -89,7 +89,10 @@ Status ApiKeys::add_line(std::string_view line) {
   Entry entry;
   for (std::string_view word = next_word(line); !word.empty(); word = next_word(line)) {
     // A limit with an error in it is no part of a name.
-    if (word == "learn=no" || word == "learn=yes") {
+    if (word.starts_with("learn=")) {
+      if (word != "learn=yes" && word != "learn=no") {
+        return invalid_argument("learn= is followed by yes or no");
+      }
       entry.learn = word == "learn=yes";
     } else if (word.find('=') != std::string_view::npos) {
       AERIE_RETURN_IF_ERROR(read_limit(word, entry.limits));

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "train/methods/continued_head.h"
+#include "train/methods/eagle/continued_head.h"
 #include "train/methods/supervision.h"
 #include "train/methods/training_methods.h"
 #include "train/nn/lap_clock.h"

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "train/methods/continued_head.h"
+#include "train/methods/eagle/continued_head.h"
 #include "train/methods/peagle/peagle_step.h"
 #include "train/methods/supervision.h"
 #include "train/methods/training_methods.h"

@@ -1,4 +1,4 @@
-#include "train/methods/continued_head.h"
+#include "train/methods/eagle/continued_head.h"
 
 #include <fmt/format.h>
 
