@@ -24,7 +24,8 @@
   METHOD(kHydraMethod)              \
   METHOD(kMlpSpeculatorMethod)      \
   METHOD(kRedrafterMethod)          \
-  METHOD(kMtpMethod)
+  METHOD(kMtpMethod)                \
+  METHOD(kDflashMethod)
 
 namespace aerie {
 
