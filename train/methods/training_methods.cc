@@ -11,6 +11,7 @@
 #define AERIE_TRAINING_METHODS(METHOD) \
   METHOD(kEagle3Training)              \
   METHOD(kPEagleTraining)              \
+  METHOD(kDflashTraining)              \
   METHOD(kDistillTraining)             \
   METHOD(kEagleTraining)               \
   METHOD(kHassTraining)                \
