@@ -25,7 +25,8 @@
   METHOD(kMlpSpeculatorMethod)      \
   METHOD(kRedrafterMethod)          \
   METHOD(kMtpMethod)                \
-  METHOD(kDflashMethod)
+  METHOD(kDflashMethod)             \
+  METHOD(kDsparkMethod)
 
 namespace aerie {
 

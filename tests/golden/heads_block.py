@@ -1,4 +1,4 @@
-"""Plain transcriptions of heads that draft a block of tokens at once (DFlash): everything anew for each draft.
+"""Plain transcriptions of heads that draft a block of tokens at once (DFlash, DSpark): everything anew for each draft.
 
 Of the n known tokens text[:n] the last is the root. Each layer makes keys and values of the rows 0 .. n - 2 from the
 target's features; then come the block's rows, of the root's token and of masks, at the positions n - 1, n, ...
@@ -7,7 +7,7 @@ target's features; then come the block's rows, of the root's token and of masks,
 import math
 
 import torch
-from torch.nn.functional import linear
+from torch.nn.functional import linear, sigmoid
 
 import heads_attention as plain
 import heads_common as common
@@ -82,6 +82,83 @@ class Block(plain.Head):
         return plain.parallel_draft(self, self.outputs(text, n), self.tree)
 
 
+class Spark(Block):
+    """DSpark (deepseek-ai/DeepSpec): what is drafted says something of what follows it, and how sure that is."""
+
+    def bias(self, states, before):
+        """What the tokens before each row say of it."""
+        seen = self.tensors["markov_head.markov_w1.weight"][before]
+        states = states[: len(before)]
+        kind = self.flags["markov_head_type"]
+        if kind == "gated":
+            seen = sigmoid(self.project("gate_proj", torch.cat([states, seen], -1))) * seen
+        if kind == "rnn":
+            state, rows = torch.zeros(seen.shape[1]), []
+            for row, hidden in zip(seen, states):
+                gate, candidate, out = self.project("joint_proj", torch.cat([state, row, hidden])).chunk(3)
+                state = sigmoid(gate) * state + (1 - sigmoid(gate)) * torch.tanh(candidate)
+                rows.append(torch.tanh(out))
+            seen = torch.stack(rows)
+        return linear(seen, self.tensors["markov_head.markov_w2.weight"])
+
+    def project(self, name, x):
+        return linear(x, self.tensors[f"markov_head.{name}.weight"], self.tensors[f"markov_head.{name}.bias"])
+
+    def run(self, text, n, path):
+        states, before = self.states(text, n)[: len(path) + 1], [text[n - 1], *path]
+        return linear(states, self.head) + self.bias(states, before), None
+
+    def confidence(self, text, n, path):
+        """Of each row's token, given those before it."""
+        states, before = self.states(text, n)[: len(path) + 1], [text[n - 1], *path]
+        weight, bias = (self.tensors[f"confidence_head.proj.{part}"] for part in ("weight", "bias"))
+        if self.flags["confidence_head_with_markov"]:
+            states = torch.cat([states, self.tensors["markov_head.markov_w1.weight"][before]], -1)
+        return sigmoid(linear(states, weight, bias))[:, 0]
+
+    def draft(self, text, n):
+        chain, logits, _ = common.chain(self, text, n, self.steps)
+        sure = "confidence_head.proj.weight" in self.tensors
+        tree = common.eagle2_tree(Promises(self) if sure else self, text, n, **self.tree)
+        return common.Draft(chain, tree, logits, self.confidence(text, n, chain[:-1])[:, None] if sure else None)
+
+
+class Promises:
+    """A head whose likeliest token after a path is as likely as it is confident; others share the rest, and none is
+    likelier."""
+
+    def __init__(self, head):
+        self.head, self.token = head, head.token
+
+    def log_probs(self, text, n, path):
+        row = torch.softmax(self.head.run(text, n, path)[0][-1].double(), -1)
+        best = int(row.argmax())
+        sure = float(self.head.confidence(text, n, path)[-1])
+        shared = row * min((1 - sure) / (1 - row[best]), sure / row[best])
+        shared[best] = sure
+        return shared.log()
+
+
+def matches_deepspec(ours, public, text, n):
+    """Whether Qwen3DSparkModel of deepseek-ai/DeepSpec drafts the same, from the same logits."""
+    entering, _ = ours.target.states(text)
+    rows = torch.cat([entering[tap] for tap in ours.taps()], -1)[: n - 1]
+    block = torch.tensor([[text[n - 1]] + [ours.flags["mask_token_id"]] * (ours.steps - 1)])
+    hidden = public._forward_backbone(
+        position_ids=torch.arange(n - 1 + ours.steps)[None], noise_embedding=public.embed_tokens(block),
+        target_hidden_states=rows[None])  # fmt: skip
+    base = public.compute_logits(hidden)
+    tokens, logits = public.sample_draft_tokens(base, first_prev_token_ids=block[:, 0], hidden_states=hidden)
+    path = tokens[0].tolist()[:-1]
+    own = ours.run(text, n, path)[0] if isinstance(ours, Spark) else ours.outputs(text, n)
+    same = torch.allclose(logits[0], own, atol=2e-4)
+    if public.confidence_head is not None:
+        before = torch.cat([block[:, :1], tokens[:, :-1]], 1)
+        sure = sigmoid(public.predict_confidence_step(hidden, prev_token_ids=before)).flatten()
+        same &= torch.allclose(sure, ours.confidence(text, n, path), atol=1e-5)
+    return same
+
+
 def matches_public(ours, public, text, n):
     """Whether DFlashDraftModel of z-lab/dflash gives the same logits."""
     entering, _ = ours.target.states(text)
@@ -90,4 +167,4 @@ def matches_public(ours, public, text, n):
     out = public(
         position_ids=torch.arange(n + ours.steps)[None], noise_embedding=ours.embedding[block][None],
         target_hidden=rows[None])  # fmt: skip
-    return common.torch.allclose(linear(out[0, 1:], ours.head), ours.outputs(text, n), atol=2e-4)
+    return torch.allclose(linear(out[0, 1:], ours.head), ours.outputs(text, n), atol=2e-4)

@@ -84,6 +84,8 @@ class HeadWriter {
   void p_eagle();
   void p_eagle_by_distance();
   void dflash();
+  void dspark();
+  void add_block_layers(float output);
   void dflash_by_distance();
   Matrix distance_embedding(const ByDistance& rows, float scale);
   void add_distance_attention(const ByDistance& rows, const std::string& prefix, int input);
@@ -347,6 +349,11 @@ void HeadWriter::dflash() {
   config_["dflash_config"] = {{"mask_token_id", vocab() - 1},
                               {"target_layer_ids", {-1, target_.layers - 2}}};
   if (agrees_) return dflash_by_distance();
+  add_block_layers(kHeadScale);
+}
+
+// Two of them, with an output matrix whose logits deviate so much.
+void HeadWriter::add_block_layers(float output) {
   const LayerWidths widths = {.input = width(), .width = width()};
   set_shape(widths, 2);
   add("fc.weight", random(width(), 2 * width()));
@@ -354,7 +361,33 @@ void HeadWriter::dflash() {
   add_layer("layers.0.", widths);
   add_layer("layers.1.", widths);
   add_norm("norm.weight", width());
-  add_output("lm_head.weight", nullptr, 0, width());
+  add("lm_head.weight", random(vocab(), width(), output));
+}
+
+// Of one that agrees the block says nothing, and a Markov head says what the target says after a
+// token. A random one has an RNN and is sure of something.
+void HeadWriter::dspark() {
+  config_["architectures"] = {"Qwen3DSparkModel"};
+  config_["block_size"] = kTinyHeadDepth;
+  config_["mask_token_id"] = vocab() - 1;
+  config_["target_layer_ids"] = {-1, target_.layers - 2};
+  config_["markov_head_type"] = agrees_ ? "vanilla" : "rnn";
+  add_block_layers(agrees_ ? kQuiet : kHeadScale);
+  const int rank = agrees_ ? width() : 8;
+  Matrix tokens = random(vocab(), rank), says = random(vocab(), rank, kHeadScale);
+  if (agrees_) {
+    for (int token = 0; token < vocab(); ++token) {
+      std::ranges::copy(tables_->normed[static_cast<size_t>(token)], tokens.row(token).begin());
+    }
+    says = fit(tables_->normed, tables_->logits);
+  } else {
+    add("markov_head.joint_proj.weight", random(3 * rank, width() + 2 * rank));
+    add_vector("markov_head.joint_proj.bias", random(1, 3 * rank).values);
+    add("confidence_head.proj.weight", random(1, width() + rank));
+    add_vector("confidence_head.proj.bias", {0.5f});
+  }
+  add("markov_head.markov_w1.weight", tokens);
+  add("markov_head.markov_w2.weight", says);
 }
 
 // The same with rows that see one another. Committed positions say nothing, and so do the rows
@@ -519,6 +552,9 @@ void HeadWriter::write(const std::string& path) {
       break;
     case HeadFamily::kDflash:
       dflash();
+      break;
+    case HeadFamily::kDspark:
+      dspark();
       break;
   }
   fs::remove_all(path);

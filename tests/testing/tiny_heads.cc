@@ -30,7 +30,7 @@ FamilyNames names_of(HeadFamily family) {
                                     {"Medusa", "medusa"},       {"Hydra", "hydra"},
                                     {"HydraPrefix", "hydra"},   {"MlpSpeculator", "mlp_speculator"},
                                     {"Redrafter", "redrafter"}, {"Mtp", "mtp"},
-                                    {"Dflash", "dflash"}};
+                                    {"Dflash", "dflash"},       {"Dspark", "dspark"}};
   return kNames[static_cast<size_t>(family)];
 }
 

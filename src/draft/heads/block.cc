@@ -1,5 +1,6 @@
 // Heads that draft a block of tokens in one pass, of rows that see one another: DFlash (Chen et al.
-// 2026, 2602.06036).
+// 2026, 2602.06036), and DSpark (Cheng et al. 2026, 2607.05147), of which the tokens of a draft say
+// something of those behind them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,10 +13,12 @@
 #include "draft/heads/feature_network.h"
 #include "draft/heads/head_machine.h"
 #include "draft/heads/heads.h"
+#include "draft/heads/markov_head.h"
 
 namespace aerie {
 
 extern const Method kDflashMethod;
+extern const Method kDsparkMethod;
 
 namespace {
 
@@ -27,6 +30,7 @@ struct BlockWeights {
   std::vector<TransformerLayer> layers;
   std::vector<float> output_norm;
   OutputHead output;
+  std::unique_ptr<MarkovHead> markov;  // null: tokens say nothing of one another
 };
 
 class BlockHead final : public MachineHead {
@@ -37,13 +41,19 @@ class BlockHead final : public MachineHead {
 
   std::span<const int32_t> tap_layers() const override { return plan_.taps; }
   int feature_width() const override { return static_cast<int>(all_taps_); }
-  int hidden() const override { return 0; }
+  int hidden() const override { return follows() ? static_cast<int>(width_) : 0; }
   int vocab() const override { return weights_.output.vocab(); }
   std::span<const int32_t> target_ids() const override { return weights_.output.target_ids(); }
   const ModelConfig& cache_config() const override { return blueprint_.config; }
   int32_t mask_token() const override { return plan_.mask_token; }
+  int max_depth() const override { return plan_.depths; }
   int block_depths() const override { return plan_.depths; }
   bool root_drafts() const override { return plan_.root_drafts; }
+  bool follows() const override { return weights_.markov != nullptr; }
+  float follow(std::span<const int32_t> before, std::span<const float> hidden,
+               std::span<float> logits) override {
+    return weights_.markov->follow(before, hidden, logits);
+  }
   HeadOutputs forward(const HeadPass& pass, KvCache& cache) override;
 
  private:
@@ -78,6 +88,7 @@ Expected<std::unique_ptr<FeatureHead>> BlockHead::create(BlockPlan plan, const B
   sizes.features = taps;
   sizes.embedded = width;
   sizes.widest = std::max(taps, width);
+  sizes.handed = weights.markov != nullptr ? width : 0;
   sizes.vocab = weights.output.vocab();
   AERIE_ASSIGN_OR_RETURN(std::unique_ptr<HeadMachine> machine, HeadMachine::create(target, sizes));
   std::unique_ptr<BlockHead> head(
@@ -112,7 +123,12 @@ void BlockHead::draft() {
     machine().layer(weights_.layers[i], blueprint_.layers[i], static_cast<int>(i));
   }
   machine().gather(machine().stream(), wanted_);
-  machine().output(weights_.output.linear(), {{wanted_, norm(weights_.output_norm)}});
+  if (!follows()) {
+    machine().output(weights_.output.linear(), {{wanted_, norm(weights_.output_norm)}});
+    return;
+  }
+  machine().norm(norm(weights_.output_norm), wanted_, HeadWhich::kWanted, machine().handed());
+  machine().output(weights_.output.linear(), {{machine().handed()}});
 }
 
 HeadOutputs BlockHead::forward(const HeadPass& pass, KvCache& cache) {
@@ -156,30 +172,29 @@ Expected<BlockWeights> load_block_weights(HeadFile& file, const HeadTarget& targ
   AERIE_ASSIGN_OR_RETURN(w.output_norm, loader.vector("norm.weight", width));
   AERIE_ASSIGN_OR_RETURN(w.output,
                          OutputHead::load(loader, file, "lm_head.weight", width, target, options));
+  AERIE_ASSIGN_OR_RETURN(w.markov,
+                         MarkovHead::load(loader, file, target, options, w.output.vocab(), width));
   // What training compares with.
   loader.ignore("verifier_norm.weight");
   loader.ignore("verifier_lm_head.weight");
   ignore_rope_tensors(loader, blueprint);
-  AERIE_RETURN_IF_ERROR(loader.check_all_used("DFlash"));
+  AERIE_RETURN_IF_ERROR(loader.check_all_used("DFlash or DSpark"));
   return w;
 }
 
 // c = hidden_norm(fc [taps]) of the target's rows, of which each layer makes keys and values in its
 // own way; h = embeddings of the root's token and of masks, behind it, through layers that see all
-// of c and, where they have no order, all of the block; logits = lm_head(norm(h)).
+// of c and, where they have no order, all of the block; logits = lm_head(norm(h)), and of DSpark
+// what MarkovHead adds.
 //
 // kInvalidArgument, naming what differs, for a head of another model; kUnsupported for what has no
 // place, and for a target on a device.
-Expected<std::unique_ptr<FeatureHead>> load_block_head(HeadFile& file, const HeadTarget& target,
-                                                       const HeadSettings& settings) {
+Expected<std::unique_ptr<FeatureHead>> load_dspark(HeadFile& file, const HeadTarget& target,
+                                                   const HeadSettings& settings) {
   if (target.device != nullptr) {
     return not_supported("{}: there is no device code for heads that draft blocks", file.name());
   }
   AERIE_RETURN_IF_ERROR(file.rename_prefix("model.", ""));
-  if (file.find_tensor("markov_head.markov_w1.weight") != nullptr) {
-    return invalid_argument("{}: has a Markov head, so it is a DSpark head, which is not supported",
-                            file.name());
-  }
   AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, head_blueprint(file, target));
   AERIE_ASSIGN_OR_RETURN(BlockPlan plan,
                          read_block_plan(file, *target.config, settings.tap_layers));
@@ -195,6 +210,16 @@ Expected<std::unique_ptr<FeatureHead>> load_block_head(HeadFile& file, const Hea
   return BlockHead::create(std::move(plan), blueprint, std::move(weights), target);
 }
 
+Expected<std::unique_ptr<FeatureHead>> load_dflash(HeadFile& file, const HeadTarget& target,
+                                                   const HeadSettings& settings) {
+  for (const char* name : {kMarkovName, kConfidenceName}) {
+    if (file.find_tensor(name) == nullptr) continue;
+    return invalid_argument("{}: has '{}', so it is a DSpark head: draft with it by method dspark",
+                            file.name(), name);
+  }
+  return load_dspark(file, target, settings);
+}
+
 constexpr auto kBlockKeys =
     joined(kHeadKeys, std::array{MethodKey{kTapLayersKey, MethodKey::Kind::kText, 0, 0, 0, false,
                                            "layers whose input is tapped, such as 2+16+29, not "
@@ -202,7 +227,9 @@ constexpr auto kBlockKeys =
 
 }  // namespace
 
-constinit const Method kDflashMethod = head_method(
-    "dflash", "a DFlash head, which drafts a block at once", load_block_head, kBlockKeys);
+constinit const Method kDflashMethod =
+    head_method("dflash", "a DFlash head, which drafts a block at once", load_dflash, kBlockKeys);
+constinit const Method kDsparkMethod = head_method(
+    "dspark", "a DSpark head: the same, and its tokens hang together", load_dspark, kBlockKeys);
 
 }  // namespace aerie

@@ -95,6 +95,15 @@ class FeatureHead {
   // passes of their own, of which no row wants logits. 0: it drafts no blocks.
   virtual int block_depths() const { return 0; }
   virtual bool root_drafts() const { return false; }
+  // Whether a block's logits hang on the tokens before them in a draft, too, once they are known.
+  virtual bool follows() const { return false; }
+  // Makes `logits` [vocab] hang on `before`, the root's token and those of a draft behind it.
+  // `hidden` [before.size()][hidden()]: what came of the block's rows that draft, up to the logits'
+  // own. Returns how likely the target is to accept what is drafted of them; < 0: it is not known.
+  virtual float follow(std::span<const int32_t> /*before*/, std::span<const float> /*hidden*/,
+                       std::span<float> /*logits*/) {
+    return -1.0f;
+  }
 
   // Computes the rows, writing their keys and values to their slots.
   virtual HeadOutputs forward(const HeadPass& pass, KvCache& cache) = 0;

@@ -26,6 +26,13 @@ class FeatureNetwork final : public DraftNetwork {
   int vocab() const override { return head_->vocab(); }
   std::span<const int32_t> target_ids() const override { return head_->target_ids(); }
   int depths() const override { return depths_; }
+  bool follows() const override { return head_->follows(); }
+  float follow(const DraftOutputs& outputs, int row, std::span<const int32_t> before,
+               std::span<float> logits) override {
+    const size_t first = static_cast<size_t>(row) + 1 - before.size();
+    return head_->follow(before, outputs.hidden.subspan(first * hidden(), before.size() * hidden()),
+                         logits);
+  }
   Status open(int place, const DraftSequence& sequence) override;
   void close(int place) override;
   int reusable(std::span<const int32_t> tokens, std::string_view tenant) const override;

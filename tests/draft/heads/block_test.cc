@@ -114,6 +114,61 @@ TEST(BlockHead, TensorsThatDoNotFitAreRefused) {
   shape.expect_refused(StatusCode::kInvalidData, "v_proj");
 }
 
+// A block of the root's row and one that drafts is drafted once, however deep a draft may be.
+TEST(BlockHead, DraftsNoDeeperThanItsBlock) {
+  HeadFolder folder("dflash", "dflash");
+  folder.config["block_size"] = 2;
+  const auto head = folder.load();
+  ASSERT_TRUE(head.ok()) << head.status().message();
+  EXPECT_EQ((*head)->block_depths(), 1);
+  EXPECT_EQ((*head)->max_depth(), 1);
+}
+
+TEST(BlockHead, MarkovHeadsThatDoNotFitAreRefused) {
+  HeadFolder plain("dspark", "dflash");
+  plain.expect_refused(kOther, "draft with it by method dspark");
+  HeadFolder sure("dspark-confidence", "dflash");
+  sure.expect_refused(kOther, "draft with it by method dspark");
+  HeadFolder rank("dspark", "dspark");
+  rank.config["markov_rank"] = 7;
+  rank.expect_refused(StatusCode::kInvalidData, "markov_rank");
+  HeadFolder gone("dspark", "dspark");
+  gone.remove("markov_head.markov_w1.weight");
+  gone.expect_refused(StatusCode::kNotFound, "its markov_rank is 8");
+  HeadFolder kind("dspark", "dspark");
+  kind.config["markov_head_type"] = "lstm";
+  kind.expect_refused(StatusCode::kUnsupported, "is 'lstm'; vanilla, gated and rnn are known");
+  HeadFolder gate("dspark", "dspark");
+  gate.config["markov_head_type"] = "gated";
+  gate.expect_refused(StatusCode::kNotFound, "markov_head.gate_proj.weight");
+  HeadFolder left("dspark-gated", "dspark");
+  left.config["markov_head_type"] = "vanilla";
+  left.expect_refused(StatusCode::kUnsupported, "'markov_head.gate_proj.bias' has no place");
+  HeadFolder small("dspark", "dspark");
+  small.reshape("markov_head.markov_w1.weight", {kVocab - 1, 8});
+  small.expect_refused(kOther, "the number of rows of markov_head.markov_w1.weight is 95");
+  HeadFolder output("dspark", "dspark");
+  output.reshape("markov_head.markov_w2.weight", {kVocab, 9});
+  output.expect_refused(StatusCode::kInvalidData, "markov_head.markov_w2.weight");
+  HeadFolder wide("dspark-confidence", "dspark");
+  wide.reshape("confidence_head.proj.weight", {1, kHidden + 9});
+  wide.expect_refused(StatusCode::kInvalidData, "confidence_head.proj.weight");
+}
+
+// Without either of both it is a DFlash head that drafts from the root's row.
+TEST(BlockHead, MarkovHeadsMayBeLeftOut) {
+  HeadFolder folder("dflash-from-root", "dspark");
+  const auto head = folder.load();
+  ASSERT_TRUE(head.ok()) << head.status().message();
+  EXPECT_FALSE((*head)->follows());
+  EXPECT_EQ((*head)->hidden(), 0);
+  HeadFolder spark("dspark-confidence", "dspark");
+  const auto whole = spark.load();
+  ASSERT_TRUE(whole.ok()) << whole.status().message();
+  EXPECT_TRUE((*whole)->follows());
+  EXPECT_EQ((*whole)->hidden(), kHidden);
+}
+
 TEST(BlockHead, OrdersThatAreNotKnownAreRefused) {
   HeadFolder everywhere("dflash", "dflash");
   everywhere.config["dflash_config"]["use_swa"] = true;

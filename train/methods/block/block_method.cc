@@ -130,7 +130,7 @@ MakeMethod declare_dflash(SettingList& settings) {
   o->head.add_to(settings);
   settings.add("share", o->share, {0, 1},
                "Behind so many of the target's tokens a block is drafted");
-  settings.add("decay", o->decay, {0, 1e6},
+  settings.add("depth-decay", o->decay, {0, 1e6},
                "The token at depth d, from 0, counts exp(-d / decay); 0: all the same");
   settings.add_loss(o->loss);
   return made_of(o, make_block);
