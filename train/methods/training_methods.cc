@@ -12,6 +12,7 @@
   METHOD(kEagle3Training)              \
   METHOD(kPEagleTraining)              \
   METHOD(kDflashTraining)              \
+  METHOD(kDsparkTraining)              \
   METHOD(kDistillTraining)             \
   METHOD(kEagleTraining)               \
   METHOD(kHassTraining)                \

@@ -145,8 +145,10 @@ TEST(BlockTraining, IsThePlainNetworkBlockByBlock) {
 }
 
 TEST(BlockTraining, GradientsAreDifferencesOfTheLoss) {
-  for (const bool soft : {false, true}) {
+  for (const auto& [soft, spark] : {std::pair{false, false}, {true, false}, {true, true}}) {
     BlockOptions options = small_options();
+    options.head.spark = spark;
+    options.head.markov_rank = 8;
     if (soft) options.loss = Divergence::kForwardKl;
     const auto method = make(options);
     test::perturb(method->parameters(), 0.1, 9);
@@ -233,9 +235,13 @@ TEST(BlockTraining, RefusesWhatItCannotTrain) {
   EXPECT_TRUE(refused([](BlockOptions& o) { o.decay = -1.0; }));
 }
 
-// What the engine drafts behind the first `known` tokens: the logits of all depths.
-std::vector<float> drafted(DraftNetwork& network, const Text& text, size_t known,
-                           std::span<const float> taps) {
+std::span<const float> floats_of(const at::Tensor& x) {
+  return {x.data_ptr<float>(), static_cast<size_t>(x.numel())};
+}
+
+// What the engine drafts behind the first `known` tokens, of all depths. The sequence stays open.
+DraftOutputs drafted(DraftNetwork& network, const Text& text, size_t known,
+                     std::span<const float> taps, int depth = kDepth) {
   const std::span<const int32_t> tokens = std::span(text).first(known);
   const size_t width = taps.size() / text.size();
   DraftSequence sequence;
@@ -253,12 +259,9 @@ std::vector<float> drafted(DraftNetwork& network, const Text& text, size_t known
     commit.taps = taps.subspan(first * width, rows * width);
     network.observe(0, commit, {});
   }
-  EXPECT_EQ(network.start(0, tokens, kDepth, kDepth), kDepth);
+  EXPECT_EQ(network.start(0, tokens, depth, depth), depth);
   network.add_root(0);
-  const DraftOutputs outputs = network.run();
-  std::vector<float> logits(outputs.logits.begin(), outputs.logits.end());
-  network.close(0);
-  return logits;
+  return network.run();
 }
 
 TEST(BlockTraining, TrainsWhatTheEngineRuns) {
@@ -280,14 +283,76 @@ TEST(BlockTraining, TrainsWhatTheEngineRuns) {
     const at::NoGradGuard no_grad;
     for (const size_t known : {size_t{3}, size_t{11}, size_t{30}}) {
       const at::Tensor anchor = at::full({1}, static_cast<int64_t>(known) - 2, at::kLong);
-      const at::Tensor expected = head.logits(head.drafts(batch, anchor)).contiguous();
-      const std::vector<float> actual =
-          drafted(*network, text, known,
-                  {batch.taps.data_ptr<float>(), static_cast<size_t>(batch.taps.numel())});
-      ASSERT_EQ(static_cast<int64_t>(actual.size()), expected.numel());
-      EXPECT_LT(test::relative_error(actual, expected.view({-1})), 1e-3) << known;
+      const at::Tensor expected = head.logits(head.drafts(batch, anchor), {}).contiguous();
+      const DraftOutputs outputs = drafted(*network, text, known, floats_of(batch.taps));
+      ASSERT_EQ(static_cast<int64_t>(outputs.logits.size()), expected.numel());
+      EXPECT_LT(test::relative_error(outputs.logits, floats_of(expected)), 1e-3) << known;
+      network->close(0);
     }
   }
+}
+
+TEST(BlockTraining, TrainsWhatTheEngineMakesOfDrafts) {
+  BlockHeadOptions options = small_options().head;
+  options.spark = true;
+  options.markov_rank = 8;
+  const BlockHead head = make_head(options);
+  const TemporaryFolder folder;
+  ASSERT_TRUE(head.write(folder.path()).ok());
+  NetworkDrafterOptions drafter;
+  drafter.num_tokens = kDepth;
+  const auto network = tiny().models().network("dspark", folder.path(), drafter);
+  ASSERT_NE(network, nullptr);
+  ASSERT_TRUE(network->follows());
+  const Text text = test::random_tokens(3, 40, vocab());
+  const Batch batch = tiny().batch({&text, 1}, kPrompt, {head.options().tap_layers, true});
+  const at::NoGradGuard no_grad;
+  for (const size_t known : {size_t{3}, size_t{30}}) {
+    const auto anchor = static_cast<int64_t>(known) - 2;
+    const at::Tensor drafts = head.drafts(batch, at::full({1}, anchor, at::kLong));
+    // The text itself stands in for a draft.
+    const at::Tensor before = batch.tokens.narrow(0, anchor + 1, kDepth);
+    const at::Tensor expected = head.logits(drafts, before).contiguous();
+    const at::Tensor sure = head.confidence(drafts, before).sigmoid();
+    const DraftOutputs outputs = drafted(*network, text, known, floats_of(batch.taps));
+    for (int depth = 0; depth < kDepth; ++depth) {
+      const std::span<const float> base = outputs.logits_of(depth);
+      std::vector<float> actual(base.begin(), base.end());
+      const auto tokens = std::span(text).subspan(known - 1, static_cast<size_t>(depth) + 1);
+      const float promised = network->follow(outputs, depth, tokens, actual);
+      EXPECT_LT(test::relative_error(actual, expected[depth]), 1e-3) << depth;
+      EXPECT_NEAR(promised, sure[depth].item<float>(), 1e-3) << depth;
+    }
+    network->close(0);
+  }
+}
+
+// With nothing else to learn from, DSpark's confidence ends as what the target accepts.
+TEST(BlockTraining, ConfidenceIsTheChanceOfAcceptance) {
+  BlockOptions options = small_options();
+  options.head.spark = true;
+  options.head.depth = 2;
+  options.share = 1.0;
+  const auto method = make(options);
+  const Text text = tiny().say(21, 8, 40);
+  const Batch batch = tiny().batch({&text, 1}, 8, method->needs());
+  const std::vector<double> losses = test::fit(*method, {&batch, 1}, {.steps = 200, .rate = 0.01});
+  EXPECT_LT(losses.back(), 0.2 * losses.front());
+  const TemporaryFolder folder;
+  ASSERT_TRUE(method->write(folder.path()).ok());
+  NetworkDrafterOptions drafter;
+  drafter.num_tokens = 2;
+  const auto network = tiny().models().network("dspark", folder.path(), drafter);
+  ASSERT_NE(network, nullptr);
+  const DraftOutputs outputs = drafted(*network, text, 20, floats_of(batch.taps), 2);
+  const std::span<const float> base = outputs.logits_of(0);
+  std::vector<float> logits(base.begin(), base.end());
+  const float sure = network->follow(outputs, 0, std::span(text).subspan(19, 1), logits);
+  const at::Tensor output = *tiny().target().output(), norm = *tiny().target().final_norm();
+  const at::Tensor wanted =
+      target_logits(tiny().target(), batch.last.narrow(0, 19, 1), norm, output);
+  const at::Tensor drafts = at::from_blob(logits.data(), {1, vocab()});
+  EXPECT_NEAR(sure, acceptance(wanted, drafts).item<float>(), 0.1);
 }
 
 TEST(BlockTraining, LearnsATextByHeart) {

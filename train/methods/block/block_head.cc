@@ -49,6 +49,9 @@ void BlockHeadOptions::add_to(SettingList& settings) {
 
 Status BlockHead::fill_in(const Target& target) {
   const ModelConfig& config = target.config();
+  if (options_.spark && options_.markov_rank < 1) {
+    return refuse_block("a Markov head of rank {}: it is 1 or more", options_.markov_rank);
+  }
   if (options_.depth < 1 || options_.depth > kMostDepth || options_.layers < 1) {
     return refuse_block(
         "blocks of {} tokens from {} layers: 1 to {} tokens from at least one can be "
@@ -104,7 +107,32 @@ Expected<BlockHead> BlockHead::create(Target& target, const BlockHeadOptions& op
                                               device, generator));
   }
   head.output_norm_ = parameters.add("norm.weight", head.target_norm_.clone());
+  if (options.spark) head.add_spark(generator);
   return head;
+}
+
+// The Markov head begins as nothing, the confidence head as one that knows nothing.
+void BlockHead::add_spark(at::Generator& generator) {
+  const auto device = embedding_.device();
+  const int64_t width = layers_.front().shape.hidden, rank = options_.markov_rank;
+  const at::Tensor tokens = at::randn({embedding_.size(0), rank}, generator);
+  markov_in_ = parameters_.add("markov_head.markov_w1.weight", tokens.to(device));
+  markov_out_ =
+      parameters_.add("markov_head.markov_w2.weight", at::zeros({output_.size(0), rank}, device));
+  confidence_ =
+      parameters_.add("confidence_head.proj.weight", at::zeros({1, width + rank}, device));
+  confidence_bias_ = parameters_.add("confidence_head.proj.bias", at::zeros({1}, device));
+}
+
+at::Tensor BlockHead::logits(const at::Tensor& drafts, const at::Tensor& before) const {
+  const at::Tensor logits = at::linear(drafts, output_);
+  if (!options_.spark) return logits;
+  return logits + at::linear(at::embedding(markov_in_, before), markov_out_);
+}
+
+at::Tensor BlockHead::confidence(const at::Tensor& drafts, const at::Tensor& before) const {
+  const at::Tensor seen = at::cat({drafts, at::embedding(markov_in_, before)}, 1);
+  return at::linear(seen, confidence_, confidence_bias_).squeeze(1);
 }
 
 at::Tensor BlockHead::drafts(const Batch& batch, const at::Tensor& anchors) const {
@@ -131,9 +159,9 @@ at::Tensor BlockHead::drafts(const Batch& batch, const at::Tensor& anchors) cons
     const Keys seen = {layer.keys(context, of_context), layer.values(context)};
     x = layer.feed_forward(x + layer.output(attend_elements(p.q, seen, {p.k, p.v}, rows)));
   }
-  // The root's own row drafts nothing.
-  const int64_t width = x.size(1);
-  x = x.view({blocks, each, width}).narrow(1, 1, each - 1).reshape({-1, width});
+  // DFlash's row of the root drafts nothing.
+  const int64_t width = x.size(1), depth = options_.depth;
+  x = x.view({blocks, each, width}).narrow(1, each - depth, depth).reshape({-1, width});
   return rms_norm(x, output_norm_, eps);
 }
 
@@ -146,13 +174,22 @@ Status BlockHead::write(const std::string& folder) const {
   std::vector<int32_t> left;  // layers that the taps leave
   for (const int32_t layer : options_.tap_layers) left.push_back(layer - 1);
   Json out = head_layer_config(*target_, layers_.front().shape, options_.context);
-  out["architectures"] = {"DFlashDraftModel"};
+  out["architectures"] = {options_.spark ? "Qwen3DSparkModel" : "DFlashDraftModel"};
   out["model_type"] = "qwen3";
   out["attention_bias"] = false;
   out["num_hidden_layers"] = options_.layers;
   out["num_target_layers"] = target_->config().layers;
   out["block_size"] = rows_of_block();
-  out["dflash_config"] = {{"mask_token_id", options_.mask_token}, {"target_layer_ids", left}};
+  const Json own = {{"mask_token_id", options_.mask_token}, {"target_layer_ids", left}};
+  if (options_.spark) {
+    out.update(own);
+    out["markov_rank"] = options_.markov_rank;
+    out["markov_head_type"] = "vanilla";
+    out["enable_confidence_head"] = true;
+    out["confidence_head_with_markov"] = true;
+  } else {
+    out["dflash_config"] = own;
+  }
   if (!options_.vocabulary.empty()) out["draft_vocab_size"] = draft_ids_.size(0);
   return write_checkpoint(folder, stored_parameters(parameters_, false), out);
 }

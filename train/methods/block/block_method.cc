@@ -13,6 +13,7 @@
 namespace aerie::train {
 
 extern const TrainingMethod kDflashTraining;
+extern const TrainingMethod kDsparkTraining;
 
 namespace {
 
@@ -33,13 +34,15 @@ class BlockMethod final : public HeadMethod<BlockHead> {
                                bool train) override;
   Status write(const std::string& folder) const override { return head_.write(folder); }
   DraftSettings settings() const override {
-    return DraftSettings::of(kDflashTraining.drafter, head_.options().depth);
+    const TrainingMethod& method = head_.options().spark ? kDsparkTraining : kDflashTraining;
+    return DraftSettings::of(method.drafter, head_.options().depth);
   }
 
  private:
   at::Tensor draw_anchors(const at::Tensor& asked, at::Generator& generator) const;
   Asked what_counts(const Batch& batch, const at::Tensor& anchors) const;
-  at::Tensor loss_rows(const Batch& batch, const at::Tensor& places, const at::Tensor& next,
+  at::Tensor entropy_rows(const at::Tensor& next, const at::Tensor& logits) const;
+  at::Tensor loss_rows(const Batch& batch, const at::Tensor& places, const at::Tensor& drafts,
                        const at::Tensor& logits) const;
 
   BlockOptions options_;
@@ -73,17 +76,33 @@ Asked BlockMethod::what_counts(const Batch& batch, const at::Tensor& anchors) co
   return out;
 }
 
-// Cross entropy is of tokens that can be drafted; others teach nothing.
-at::Tensor BlockMethod::loss_rows(const Batch& batch, const at::Tensor& places,
-                                  const at::Tensor& next, const at::Tensor& logits) const {
-  if (options_.loss) {
-    return divergence(*options_.loss, head_.wanted_logits(batch.last.index_select(0, places)),
-                      logits);
-  }
+// Of tokens that can be drafted; others teach nothing.
+at::Tensor BlockMethod::entropy_rows(const at::Tensor& next, const at::Tensor& logits) const {
   const at::Tensor& ids = head_.draft_ids();
   const at::Tensor row = at::searchsorted(ids, next).clamp_max(ids.size(0) - 1);
   const at::Tensor known = ids.index_select(0, row).eq(next);
   return -logits.log_softmax(-1).gather(-1, row.unsqueeze(1)).squeeze(1) * known;
+}
+
+// The token of a place is the one before what is drafted there.
+at::Tensor BlockMethod::loss_rows(const Batch& batch, const at::Tensor& places,
+                                  const at::Tensor& drafts, const at::Tensor& logits) const {
+  constexpr double kEntropyShare = 0.1, kDistanceShare = 0.9;
+  const bool spark = head_.options().spark;
+  const at::Tensor next = batch.tokens.index_select(0, places + 1);
+  if (!spark && !options_.loss) return entropy_rows(next, logits);
+  const at::Tensor wanted = head_.wanted_logits(batch.last.index_select(0, places));
+  at::Tensor loss;
+  if (options_.loss) {
+    loss = divergence(*options_.loss, wanted, logits);
+  } else {
+    loss = kEntropyShare * entropy_rows(next, logits) +
+           2.0 * kDistanceShare * divergence(Divergence::kTotalVariation, wanted, logits);
+  }
+  if (!spark) return loss;
+  const at::Tensor sure = head_.confidence(drafts, batch.tokens.index_select(0, places));
+  return loss + at::binary_cross_entropy_with_logits(sure, acceptance(wanted, logits), {}, {},
+                                                     at::Reduction::None);
 }
 
 Expected<Figures> BlockMethod::accumulate(const Batch& batch, double scale,
@@ -104,8 +123,8 @@ Expected<Figures> BlockMethod::accumulate(const Batch& batch, double scale,
     const auto rows = [&](const at::Tensor& x) { return x.narrow(0, begin, part.size(0)); };
     const at::Tensor places = rows(asked.places);
     const at::Tensor next = batch.tokens.index_select(0, places + 1);
-    const at::Tensor logits = head_.logits(part);
-    const at::Tensor losses = loss_rows(batch, places, next, logits);
+    const at::Tensor logits = head_.logits(part, batch.tokens.index_select(0, places));
+    const at::Tensor losses = loss_rows(batch, places, part, logits);
     const at::Tensor best = head_.draft_ids().index_select(0, logits.detach().argmax(-1));
     sums.index_add_(1, rows(asked.depths),
                     at::stack({losses.detach().to(at::kDouble), best.eq(next).to(at::kDouble),
@@ -125,15 +144,27 @@ Expected<Figures> BlockMethod::accumulate(const Batch& batch, double scale,
   return figures;
 }
 
-MakeMethod declare_dflash(SettingList& settings) {
+MakeMethod declare_block(SettingList& settings, bool spark) {
   const auto o = std::make_shared<BlockOptions>();
+  o->head.spark = spark;
   o->head.add_to(settings);
+  if (spark) {
+    settings.add("markov-rank", o->head.markov_rank, {1, 4096},
+                 "Rank of what the token before says of the next");
+  }
   settings.add("share", o->share, {0, 1},
                "Behind so many of the target's tokens a block is drafted");
   settings.add("depth-decay", o->decay, {0, 1e6},
                "The token at depth d, from 0, counts exp(-d / decay); 0: all the same");
   settings.add_loss(o->loss);
   return made_of(o, make_block);
+}
+
+MakeMethod declare_dflash(SettingList& settings) {
+  return declare_block(settings, false);
+}
+MakeMethod declare_dspark(SettingList& settings) {
+  return declare_block(settings, true);
 }
 
 }  // namespace
@@ -156,6 +187,15 @@ constinit const TrainingMethod kDflashTraining = {
     .schedule = {.rate = 6e-4, .warmup = 0.04, .floor = 0.0},
     .clip_norm = 1.0,
     .declare = declare_dflash,
+};
+
+constinit const TrainingMethod kDsparkTraining = {
+    .name = "dspark",
+    .what = "DSpark: the same with a Markov head and a confidence head",
+    .drafter = "dspark",
+    .schedule = {.rate = 6e-4, .warmup = 0.04, .floor = 0.0},
+    .clip_norm = 1.0,
+    .declare = declare_dspark,
 };
 
 }  // namespace aerie::train
