@@ -60,7 +60,9 @@ class Replies {
 };
 
 struct Trial {
-  Trial() : rollout(service, [this](const std::string& line) { log.push_back(line); }) {}
+  explicit Trial(uint64_t seed = 0)
+      : rollout(
+            service, [this](const std::string& line) { log.push_back(line); }, seed) {}
 
   // Requests until it is over. How many of them got the candidate.
   int run(Replies& replies, double present, double candidate, double accepted = 0.6,
@@ -105,7 +107,7 @@ TEST(Rollout, WhatIsFasterIsPromotedByStepsAndCanBeTakenBack) {
 
 TEST(Rollout, WhatIsSlowerGoesSoon) {
   for (unsigned seed = 0; seed < 10; ++seed) {
-    Trial trial;
+    Trial trial(seed);
     Replies replies(seed);
     ASSERT_TRUE(trial.rollout.begin("ngram:gate=0", {}).ok());
     const int tried = trial.run(replies, 0.014, 0.020);
@@ -120,7 +122,7 @@ TEST(Rollout, WhatIsSlowerGoesSoon) {
 // A head of random numbers, whose gate keeps its times near those of none.
 TEST(Rollout, WhatIsHardlyAcceptedGoesWithinTwoHundredRequests) {
   for (unsigned seed = 0; seed < 10; ++seed) {
-    Trial trial;
+    Trial trial(seed);
     Replies replies(seed);
     ASSERT_TRUE(trial.rollout.begin("ngram", {}).ok());
     trial.run(replies, 0.020, 0.0201, 0.01);
@@ -130,11 +132,12 @@ TEST(Rollout, WhatIsHardlyAcceptedGoesWithinTwoHundredRequests) {
   }
 }
 
-// Looked at after each reply, what makes no difference must hardly ever be promoted.
+// Looked at after each reply, what makes no difference must hardly ever be promoted (93 times in
+// 10,000 trials).
 TEST(Rollout, WhatMakesNoDifferenceIsNotPromoted) {
   int promoted = 0;
   for (unsigned seed = 0; seed < 100; ++seed) {
-    Trial trial;
+    Trial trial(seed);
     Replies replies(100 + seed);
     ASSERT_TRUE(trial.rollout.begin("ngram", {}).ok());
     trial.run(replies, 0.020, 0.020);

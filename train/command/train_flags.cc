@@ -12,7 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "train/nn/torch_cuda.h"
+#include "train/command/torch_cuda.h"
+#include "train/nn/rounded_values.h"
 
 namespace aerie::train {
 namespace {
@@ -27,7 +28,7 @@ constexpr std::array<std::string_view, 15> kFree = {
 struct TrainTexts {
   TrainSettings settings;
   std::string time, save_every = "10m", eval_every;
-  std::string decay, precision = "float", device = "cpu", features = "auto";
+  std::string decay, precision = "float", draft_type, device = "cpu", features = "auto";
 };
 
 void add_data_options(CLI::App& app, TrainTexts& texts) {
@@ -97,6 +98,9 @@ void add_optimizer_options(CLI::App& app, TrainTexts& texts) {
   app.add_option("--precision", texts.precision, "Of products: float or bf16")
       ->capture_default_str()
       ->check(CLI::IsMember({"float", "bf16"}));
+  app.add_option(
+      "--draft-type", texts.draft_type,
+      "Train for drafting in this type, q4_0 or q8_0: matrices are rounded in every pass");
   app.add_option("--device", texts.device, "cpu, cuda or cuda:N")->capture_default_str();
   app.add_option("--threads", texts.settings.threads, "Threads (default: all cores)")
       ->check(CLI::Range(1, 1024));
@@ -161,6 +165,9 @@ Status settle(const CLI::App& app, TrainTexts& texts) {
   AERIE_ASSIGN_OR_RETURN(s.train.device, parse_device(texts.device));
   s.group.cuda = s.train.device.is_cuda();
   s.train.autocast = texts.precision == "bf16";
+  if (!texts.draft_type.empty()) {
+    AERIE_ASSIGN_OR_RETURN(s.train.draft_type, parse_rounding(texts.draft_type));
+  }
   s.data.features = texts.features == "stored"     ? DataOptions::Features::kStored
                     : texts.features == "computed" ? DataOptions::Features::kComputed
                                                    : DataOptions::Features::kAuto;

@@ -20,6 +20,8 @@
   METHOD(kMedusaTraining)              \
   METHOD(kMedusa2Training)             \
   METHOD(kHydraTraining)               \
+  METHOD(kRedrafterTraining)           \
+  METHOD(kMlpSpeculatorTraining)       \
   METHOD(kLayerSkipTraining)
 
 namespace aerie::train {

@@ -87,6 +87,13 @@ Status write_checkpoint(const std::string& folder, const std::vector<StoredTenso
   return write_file(folder + "/config.json", config.dump(2) + "\n");
 }
 
+Status add_to_config(const std::string& folder, const std::string& key, const std::string& value) {
+  const std::string path = folder + "/config.json";
+  AERIE_ASSIGN_OR_RETURN(Json config, read_json(path));
+  config[key] = value;
+  return write_file(path, config.dump(2) + "\n");
+}
+
 Expected<std::vector<std::string>> read_parameters(const std::string& folder,
                                                    const Parameters& parameters) {
   AERIE_ASSIGN_OR_RETURN(const SafetensorsFolder files, SafetensorsFolder::open(folder));

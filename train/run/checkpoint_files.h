@@ -25,6 +25,9 @@ std::vector<StoredTensor> stored_parameters(const Parameters& parameters, bool b
 Status write_checkpoint(const std::string& folder, const std::vector<StoredTensor>& tensors,
                         const Json& config);
 
+// Adds a key to the config.json that is in the folder.
+Status add_to_config(const std::string& folder, const std::string& key, const std::string& value);
+
 // Sets the parameters that a checkpoint has by the same names, as F32, F16 or BF16, and returns the
 // names of the others. kInvalidArgument for one of another shape or type, for fixed tensors that
 // are not the same in both, and if it has none of the parameters.

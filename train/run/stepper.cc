@@ -9,6 +9,7 @@
 #include <cmath>
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -16,6 +17,7 @@
 #include "train/batches/collate.h"
 #include "train/nn/autocast.h"
 #include "train/nn/lap_clock.h"
+#include "train/nn/rounded_values.h"
 
 namespace aerie::train {
 namespace {
@@ -88,6 +90,8 @@ Expected<Figures> Stepper::run(Batch batch, uint64_t seed, bool train) {
     generator_.set_current_seed(seed);
     const Batch there = to_device(std::move(batch), options_.device);
     const Autocast autocast(options_.device, options_.autocast);
+    std::optional<RoundedValues> rounded;
+    if (options_.draft_type) rounded.emplace(method_.parameters(), *options_.draft_type);
     AERIE_ASSIGN_OR_RETURN(Figures figures, method_.accumulate(there, 1.0, generator_, train));
     figures.weight = method_.weight(there);
     return figures;

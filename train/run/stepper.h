@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "format/json.h"
+#include "tensor/dtype.h"
 #include "train/methods/training_method.h"
 #include "train/nn/adamw.h"
 #include "train/run/groups/group.h"
@@ -21,6 +22,7 @@ struct StepOptions {
   double clip_norm = 0.0;   // of the whole gradient; 0: not clipped
   double clip_value = 0.0;  // of every element, before that; 0: not clipped
   bool autocast = false;
+  std::optional<DType> draft_type;  // RoundedValues: of steps and evaluations
   at::Device device = at::kCPU;
 };
 

@@ -58,7 +58,7 @@ class Run {
         optimizer_(method.parameters(), options.adamw),
         stepper_(method, optimizer_, group,
                  {options.seed, options.clip_norm, options.clip_value, options.autocast,
-                  options.device}) {
+                  options.draft_type, options.device}) {
     options_.plan.seed = options.seed;
   }
 
@@ -91,6 +91,7 @@ class Run {
   // None: interrupted.
   Expected<std::optional<double>> score(Evaluation& evaluation);
   Status judge(const Evaluation& evaluation, double score);
+  Status write(const std::string& folder);
   Status write_folder(const std::string& folder, const Evaluation& evaluation);
   Status checkpoint();
   void show_progress();
@@ -274,7 +275,7 @@ Expected<std::optional<double>> Run::score(Evaluation& evaluation) {
   Status status;
   if (leads() && calls_.acceptance) {
     const std::string folder = path("eval");
-    status = replace_folder(folder, [this](const std::string& at) { return method_.write(at); });
+    status = replace_folder(folder, [this](const std::string& at) { return write(at); });
     if (status.ok()) {
       auto acceptance = calls_.acceptance(folder);
       status = acceptance.status();
@@ -343,8 +344,14 @@ Status Run::judge(const Evaluation& evaluation, double score) {
       path("best"), [&](const std::string& folder) { return write_folder(folder, evaluation); });
 }
 
-Status Run::write_folder(const std::string& folder, const Evaluation& evaluation) {
+Status Run::write(const std::string& folder) {
   AERIE_RETURN_IF_ERROR(method_.write(folder));
+  if (!options_.draft_type) return {};
+  return add_to_config(folder, "draft_type", std::string(dtype_info(*options_.draft_type).name));
+}
+
+Status Run::write_folder(const std::string& folder, const Evaluation& evaluation) {
+  AERIE_RETURN_IF_ERROR(write(folder));
   return calls_.describe ? calls_.describe(folder, state_, evaluation) : Status();
 }
 

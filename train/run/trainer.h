@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "tensor/dtype.h"
 #include "train/batches/batch_plan.h"
 #include "train/batches/training_set.h"
 #include "train/methods/training_method.h"
@@ -45,6 +46,9 @@ struct TrainOptions {
   PlanOptions plan;         // its seed is set here
   int accumulate = 1;       // batches of a process in a step
   bool autocast = false;
+  // The type that the drafter is trained for and its config.json asks for (nn/rounded_values.h);
+  // none: as it is stored.
+  std::optional<DType> draft_type;
   at::Device device = at::kCPU;
   int64_t log_steps = 10;
   Interval checkpoint = {0, 600.0};

@@ -28,6 +28,9 @@ Expected<CardFacts> card_facts(const TrainSettings& settings, const Target& targ
   CardFacts facts;
   facts.method = settings.train.config.method;
   facts.speculate = method.settings().speculate;
+  if (const auto& type = settings.train.draft_type) {
+    facts.speculate += fmt::format(",draft_type={}", dtype_info(*type).name);
+  }
   facts.own_model = method.settings().model;
   facts.base_model = data.datasets().front().info.model;
   facts.base_model_path = target.path();
@@ -76,6 +79,12 @@ Expected<TrainingRun> run_training(const MakeMethod& make, TrainSettings setting
   at::Generator generator = at::detail::createCPUGenerator(settings.train.seed);
   const std::vector<int64_t> counts = data->token_counts(target->config().vocab);
   AERIE_ASSIGN_OR_RETURN(const auto method, make({*target, generator, counts}));
+  if (settings.train.draft_type && !method->settings().model.empty()) {
+    return Status(
+        StatusCode::kInvalidArgument,
+        fmt::format("--draft-type: {} makes another target, whose matrices stay as they are",
+                    settings.train.config.method));
+  }
   AERIE_RETURN_IF_ERROR(data->open_features(method->needs(), target->config().layers));
   AERIE_ASSIGN_OR_RETURN(const auto group, join_group(settings.group));
 

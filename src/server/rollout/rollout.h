@@ -20,8 +20,9 @@ class Rollout {
  public:
   using Log = std::function<void(const std::string& line)>;
 
-  // `log` (may be null) hears of every step.
-  Rollout(Service& service, Log log) : service_(service), log_(std::move(log)) {}
+  // `log` (may be null) hears of every step. `seed`: of who is drawn for a trial.
+  Rollout(Service& service, Log log, uint64_t seed = std::random_device{}())
+      : service_(service), log_(std::move(log)), random_(seed) {}
 
   // For a request: its setting, and the group that it counts for.
   struct Ticket {
@@ -104,7 +105,7 @@ class Rollout {
   Service& service_;
   const Log log_;
   mutable std::mutex mutex_;
-  std::mt19937_64 random_{std::random_device{}()};
+  std::mt19937_64 random_;
   bool opening_ = false;
   uint64_t canaries_ = 0;
   int present_ = 0;

@@ -10,7 +10,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "tests/draft/heads/head_rows.h"
 #include "tests/train/fit.h"
 #include "tests/train/methods/offset_rows.h"
 #include "tests/train/text_target.h"
@@ -71,25 +70,6 @@ Figures figures_of(Method& method, const Batch& batch, uint64_t seed, bool train
   return figures.ok() ? *figures : Figures();
 }
 
-// Head by head down the text, each fed what the one above handed on and the text's own token.
-std::vector<RowOutput> drafted(FeatureHead& head, const Batch& batch, const PromptedText& text,
-                               int64_t row, int depth) {
-  std::vector<Floats> features;
-  for (int64_t t = 0; t <= row; ++t) {
-    const at::Tensor values = batch.last[t].contiguous();
-    const auto* begin = values.data_ptr<float>();
-    features.emplace_back(begin, begin + values.numel());
-  }
-  const auto tokens = std::span(text.tokens).subspan(1);
-  RowRunner runner(head);
-  std::vector<RowOutput> outputs = {
-      runner.commit(features, tokens.first(features.size()), 64).back()};
-  for (int i = 1; i < depth; ++i) {
-    outputs.push_back(runner.add_node(outputs.back().hidden, tokens[static_cast<size_t>(row + i)]));
-  }
-  return outputs;
-}
-
 TEST(Hydra, ComputesWhatTheEngineDraftsWith) {
   const PromptedText text = tiny().say(3, 6, 12);
   const Batch batch = tiny().batch({&text, 1});
@@ -106,7 +86,7 @@ TEST(Hydra, ComputesWhatTheEngineDraftsWith) {
     ASSERT_EQ((*head)->max_depth(), c.options.heads);
     ASSERT_EQ((*head)->cache_config().layers, c.options.prefix ? 1 : 0);
     constexpr int64_t kRow = 7;
-    const std::vector<RowOutput> outputs = drafted(**head, batch, text, kRow, c.options.heads);
+    const std::vector<RowOutput> outputs = drafted_down(**head, batch, text, kRow, c.options.heads);
     for (int i = 0; i < c.options.heads; ++i) {
       const auto trained = offset_log_probabilities(*method, batch, kRow, i, labels_of(c.options));
       EXPECT_LT(relative_error(trained, log_softmax(outputs[static_cast<size_t>(i)].logits)), 1e-3)

@@ -33,6 +33,24 @@ std::vector<float> offset_log_probabilities(train::Method& method, const train::
   return values;
 }
 
+std::vector<RowOutput> drafted_down(FeatureHead& head, const train::Batch& batch,
+                                    const PromptedText& text, int64_t row, int depth) {
+  std::vector<Floats> features;
+  for (int64_t t = 0; t <= row; ++t) {
+    const at::Tensor values = batch.last[t].contiguous();
+    const auto* begin = values.data_ptr<float>();
+    features.emplace_back(begin, begin + values.numel());
+  }
+  const auto tokens = std::span(text.tokens).subspan(1);
+  RowRunner runner(head);
+  std::vector<RowOutput> outputs = {
+      runner.commit(features, tokens.first(features.size()), 1).back()};
+  for (int i = 1; i < depth; ++i) {
+    outputs.push_back(runner.add_node(outputs.back().hidden, tokens[static_cast<size_t>(row + i)]));
+  }
+  return outputs;
+}
+
 std::vector<float> log_softmax(std::span<const float> logits) {
   const float most = *std::ranges::max_element(logits);
   double sum = 0.0;

@@ -174,6 +174,32 @@ TEST_F(Command, GoesOnWithTheSameOptionsAlone) {
   refused("medusa", {"--accumulate", "2"}, "batches of a step");
 }
 
+// What is trained for four bits drafts in four bits, by its configuration and by what the card
+// says.
+TEST_F(Command, TrainsForATypeOfDrafts) {
+  const auto values = [](const std::string& run) {
+    const auto log = RunLog::open(path(run) + "/log.jsonl", 2);
+    EXPECT_TRUE(log.ok()) << log.status().message();
+    return log.ok() ? log->lines().back()["evaluation"]["loss"].get<double>() : 0.0;
+  };
+  for (const char* type : {"q4_0", "q8_0"}) {
+    const std::string out = std::string("typed-") + type;
+    const auto done = run("eagle3", out, {"--draft-type", type, "--draft-vocab", "64"});
+    ASSERT_TRUE(done.ok()) << done.status().message();
+    const auto config = read_json(path(out) + "/best/config.json");
+    ASSERT_TRUE(config.ok()) << config.status().message();
+    EXPECT_EQ((*config)["draft_type"], type);
+    const auto report = read_json(path(out) + "/report.json");
+    ASSERT_TRUE(report.ok()) << report.status().message();
+    EXPECT_THAT((*report)["speculate"].get<std::string>(),
+                HasSubstr(std::string("draft_type=") + type));
+  }
+  EXPECT_NE(values("typed-q4_0"), values("typed-q8_0"));
+  const auto refused = run("medusa2", "typed-target", {"--draft-type", "q4_0"}).status();
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.message(), HasSubstr("makes another target"));
+}
+
 TEST_F(Command, SaysWhatIsWrong) {
   const auto refused = [&](const std::vector<std::string>& more, int steps,
                            const std::string& word) {

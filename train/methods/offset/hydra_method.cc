@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "format/json.h"
+#include "train/methods/offset/affine.h"
 #include "train/methods/training_methods.h"
 #include "train/nn/llama_layer.h"
 #include "train/nn/llama_model.h"
@@ -22,11 +23,6 @@ extern const TrainingMethod kHydraTraining;
 namespace {
 
 constexpr const char* kPrefix = "prefix_embeding_layer";  // spelt as the published files do
-
-struct Affine {
-  at::Tensor weight, bias;
-  at::Tensor operator()(const at::Tensor& x) const { return at::linear(x, weight, bias); }
-};
 
 struct Head {
   Affine narrow, around;  // the first block
@@ -77,8 +73,7 @@ class Hydra final : public Method {
     needs_.last = true;
   }
   Affine add(const std::string& name, const at::Tensor& weight) {
-    return {parameters_.add(name + ".weight", weight),
-            parameters_.add(name + ".bias", at::zeros({weight.size(0)}, weight.options()))};
+    return Affine::add(parameters_, name, weight);
   }
   // In files with a prefix the numbers count a dropout before each block and output.
   std::string block_name(int head, int block) const {
@@ -211,18 +206,12 @@ MakeMethod declare_hydra(SettingList& settings) {
       .add("plus-plus", given->plus_plus,
            "Hydra++: a prefix layer, four blocks, the target's distribution as teacher")
       .excludes = {"heads", "blocks"};
-  const auto other = [&](const char* name, auto& field, const char* what) {
-    Setting& setting = settings.add(name, field, what);
-    setting.excludes = {"plus-plus"};
-    setting.shows_default = true;
-  };
-  other("prefix", o.prefix, "A layer of a Llama over the target's states first");
-  other("dropout", o.dropout, "In the heads");
-  other("label-weight", o.loss.labels, "Weighs the text's tokens");
-  other("teacher-weight", o.loss.teacher, "Weighs the target's distribution");
-  other("feature-weight", o.loss.features, "Weighs the distance of features");
-  other("head-decay", o.loss.decay, "Head k weighs so much to the power of k");
-  settings.add_loss(o.loss.divergence);
+  settings.add("prefix", o.prefix, "A layer of a Llama over the target's states first").excludes = {
+      "plus-plus"};
+  settings.add("dropout", o.dropout, "In the heads").excludes = {"plus-plus"};
+  add_offset_loss(settings, o.loss, {"plus-plus"});
+  settings.add("feature-weight", o.loss.features, "Weighs the distance of features").excludes = {
+      "plus-plus"};
   return [given](const MethodInputs& inputs) {
     HydraOptions options = given->plus_plus ? HydraOptions::plus_plus() : given->options;
     options.bf16 = given->options.bf16;

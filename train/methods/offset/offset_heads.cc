@@ -52,6 +52,18 @@ void add_head_shape(SettingList& settings, int& heads, int& blocks, bool& bf16,
   settings.add_draft_vocab(vocabulary);
 }
 
+void add_offset_loss(SettingList& settings, OffsetLoss& loss,
+                     const std::vector<std::string>& excludes) {
+  const std::pair<double*, std::pair<const char*, const char*>> all[] = {
+      {&loss.labels, {"label-weight", "Weighs the text's tokens"}},
+      {&loss.teacher, {"teacher-weight", "Weighs the target's distribution"}},
+      {&loss.decay, {"head-decay", "Head k weighs so much to the power of k"}}};
+  for (const auto& [field, text] : all) {
+    settings.add(text.first, *field, text.second).excludes = excludes;
+  }
+  settings.add_loss(loss.divergence);
+}
+
 Expected<OffsetHeads> OffsetHeads::create(Target& target, const OffsetHeadsOptions& options) {
   OffsetHeads heads;
   heads.target_ = &target;

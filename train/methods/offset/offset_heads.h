@@ -1,6 +1,7 @@
-// What Medusa's and Hydra's heads are held to: head i, counted from 0, says in row t, made of the
-// target's state at position t, which token comes at t + 2 + i. (At t + 1 is the root, which the
-// target has said itself.)
+// What heads are held to that draft a fixed distance ahead: Medusa's, Hydra's, and each depth of
+// ReDrafter's and MLPSpeculator's. Head i, counted from 0, says in row t, made of the target's
+// state at position t, which token comes at t + 2 + i. (At t + 1 is the root, which the target has
+// said itself.)
 #pragma once
 
 #include <ATen/ATen.h>
@@ -42,13 +43,17 @@ struct OffsetHeadsOptions {
 void add_head_shape(SettingList& settings, int& heads, int& blocks, bool& bf16,
                     std::vector<int32_t>& vocabulary);
 
+// Those of the loss but for features; all but the distance go without the settings named.
+void add_offset_loss(SettingList& settings, OffsetLoss& loss,
+                     const std::vector<std::string>& excludes = {});
+
 // Neither weights nor gradients are kept here.
 class OffsetHeads {
  public:
   // What a head makes of rows.
   struct Output {
     at::Tensor logits;  // [rows, draft vocabulary]
-    at::Tensor state;   // [rows, hidden], what the output matrix was given
+    at::Tensor state;   // [rows, hidden], what the output matrix was given; for a loss of features
   };
   // Of head `head` for these rows of the batch, int64 [rows] on the batch's device.
   using Forward = std::function<Expected<Output>(int head, const at::Tensor& rows)>;

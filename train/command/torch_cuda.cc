@@ -1,4 +1,4 @@
-#include "train/nn/torch_cuda.h"
+#include "train/command/torch_cuda.h"
 
 #include <ATen/Context.h>
 #include <dlfcn.h>
