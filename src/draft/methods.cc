@@ -24,7 +24,9 @@
   METHOD(kHydraMethod)              \
   METHOD(kMlpSpeculatorMethod)      \
   METHOD(kRedrafterMethod)          \
-  METHOD(kMtpMethod)
+  METHOD(kMtpMethod)                \
+  METHOD(kDflashMethod)             \
+  METHOD(kDsparkMethod)
 
 namespace aerie {
 

@@ -28,6 +28,9 @@ struct LayerPlan {
   // The layer before it whose keys and values attention reads; -1: its own.
   int kv_source = -1;
   bool keys_are_values = false;  // a value is the key before it is normed and turns
+  // A row of a chain sees all of the chain's rows in the pass, those behind it too: attention
+  // without an order within a block.
+  bool sees_chain = false;
 };
 
 // Of queries and keys, before they turn.

@@ -77,6 +77,9 @@ void LayerRunner::start(const ForwardBatch& batch) {
   }
   batch_ = &batch;
   attention_rows_ = paths_.build(batch);
+  if (std::ranges::any_of(blueprint_.layers, &LayerPlan::sees_chain)) {
+    chain_rows_ = paths_.whole_chains(batch);
+  }
   if (windows_) windows_->start();
   if (linear_) linear_->start(batch);
 }
@@ -150,14 +153,14 @@ Activations& LayerRunner::prepare_input(const TransformerLayer& layer) {
   return input_;
 }
 
-void LayerRunner::normalize_heads(const TransformerLayer& layer, KvHeads kv) {
+void LayerRunner::normalize_heads(const TransformerLayer& layer, KvHeads kv, bool queries) {
   const bool whole = blueprint_.query_key_norm == QueryKeyNorm::kRow;
   const auto normalize_all = [&](std::vector<float>& x, int heads,
                                  const std::vector<float>& weight) {
     backend_->rms_norm_heads(*pool_, x.data(), rows_, whole ? 1 : heads,
                              whole ? heads * kv.dim : kv.dim, weight.data(), blueprint_.norm_eps);
   };
-  normalize_all(q_, blueprint_.config.heads, layer.query_norm);
+  if (queries) normalize_all(q_, blueprint_.config.heads, layer.query_norm);
   if (layer.k.weight.n > 0) normalize_all(k_, kv.count, layer.key_norm);
 }
 
@@ -209,18 +212,38 @@ void LayerRunner::project(const TransformerLayer& layer, const LayerPlan& plan) 
   }
 }
 
+// Keys and values, to where the pass's rows have their places.
+void LayerRunner::store(KvCache& cache, int plane) {
+  backend_->store_kv(*pool_, cache.layout(plane), k_.data(), v_.data(),
+                     cache.has_places(plane) ? windows_->slots() : slots_, cache.plane(plane));
+}
+
+// Of layers whose keys and values are two matrices' alone, with norms of heads and rotary
+// embedding.
+void LayerRunner::remember(const TransformerLayer& layer, const LayerPlan& plan, KvCache& cache,
+                           int plane) {
+  assert(!latent_ && plan.kv_source < 0 && !cache.has_places(plane));
+  const KvHeads kv = kv_of(plan);
+  const MatmulTarget projections[] = {layer.k.to(k_.data()), layer.v.to(v_.data())};
+  backend_->matmul(*pool_, input_, projections);
+  if (blueprint_.query_key_norm != QueryKeyNorm::kNone) normalize_heads(layer, kv, false);
+  if (plan.rope != LayerPlan::kNoRope) {
+    turn(ropes_[static_cast<size_t>(plan.rope)], k_, kv.count, kv.dim);
+  }
+  store(cache, plane);
+}
+
 void LayerRunner::attend(const TransformerLayer& layer, const LayerPlan& plan, KvCache& cache,
                          int plane) {
   const ModelConfig& config = blueprint_.config;
   project(layer, plan);
   const bool is_own = plan.kv_source < 0;
   if (!is_own) plane = plan.kv_source;
+  const std::span<const kernels::AttentionRow> rows =
+      plan.sees_chain ? chain_rows_ : attention_rows_;
   const bool placed = cache.has_places(plane);
-  if (placed) windows_->build(*batch_, slots_, attention_rows_, *cache.windows());
-  if (is_own) {
-    backend_->store_kv(*pool_, cache.layout(plane), k_.data(), v_.data(),
-                       placed ? windows_->slots() : slots_, cache.plane(plane));
-  }
+  if (placed) windows_->build(*batch_, slots_, rows, *cache.windows());
+  if (is_own) store(cache, plane);
 
   prepare(attended_, rows_, layer.o.weight.k, {&layer.o});
   kernels::AttentionArgs args;
@@ -235,7 +258,7 @@ void LayerRunner::attend(const TransformerLayer& layer, const LayerPlan& plan, K
   if (!layer.sinks.empty()) args.sinks = layer.sinks.data();
   args.layout = cache.layout(plane);
   args.kv = cache.plane(plane);
-  args.rows = placed ? windows_->rows() : attention_rows_;
+  args.rows = placed ? windows_->rows() : rows;
   args.workspace = &attention_;
   backend_->attention(*pool_, args);
   if (latent_) latent_->finish(layer, attended_);

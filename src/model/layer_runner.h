@@ -51,6 +51,8 @@ class LayerRunner {
   kernels::Activations& prepare_input(const TransformerLayer& layer);
   // stream += attention of that input;
   void attend(const TransformerLayer& layer, const LayerPlan& plan, KvCache& cache, int plane);
+  // or only leaves the keys and values of that input in the cache, for other passes to see;
+  void remember(const TransformerLayer& layer, const LayerPlan& plan, KvCache& cache, int plane);
   // stream += feed-forward of the stream.
   void feed_forward(const TransformerLayer& layer);
 
@@ -82,7 +84,8 @@ class LayerRunner {
   }
   void turn(const Rope& rope, std::vector<float>& x, int heads, int head_dim) const;
   void project(const TransformerLayer& layer, const LayerPlan& plan);
-  void normalize_heads(const TransformerLayer& layer, KvHeads kv);
+  void store(KvCache& cache, int plane);
+  void normalize_heads(const TransformerLayer& layer, KvHeads kv, bool queries = true);
   void limit_heads(KvHeads kv);
   void normalize_values(const TransformerLayer& layer, KvHeads kv);
   void run_feed_forward(const TransformerLayer& layer);
@@ -107,6 +110,7 @@ class LayerRunner {
   int64_t rows_ = 0;
   const ForwardBatch* batch_ = nullptr;
   std::span<const kernels::AttentionRow> attention_rows_;
+  std::span<const kernels::AttentionRow> chain_rows_;  // of layers whose rows see their chain
   std::vector<int32_t> slots_;
   std::vector<float> x_, branch_, q_, k_, v_, gate_, up_;
   std::vector<float> gated_queries_;  // [rows][heads][head_dim of queries, head_dim of their gate]

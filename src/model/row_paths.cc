@@ -1,5 +1,7 @@
 #include "model/row_paths.h"
 
+#include <cassert>
+
 namespace aerie {
 
 RowPaths::RowPaths(int max_rows) {
@@ -10,6 +12,7 @@ RowPaths::RowPaths(int max_rows) {
   slots_.reserve(rows * rows / 3 + 2 * rows);
   starts_.reserve(rows);
   rows_.reserve(rows);
+  chains_.reserve(rows);
 }
 
 std::span<const kernels::AttentionRow> RowPaths::build(const ForwardBatch& batch) {
@@ -56,6 +59,17 @@ std::span<const kernels::AttentionRow> RowPaths::build(const ForwardBatch& batch
   }
   for (size_t r = 0; r < rows_.size(); ++r) rows_[r].tail = slots_.data() + starts_[r];
   return rows_;
+}
+
+std::span<const kernels::AttentionRow> RowPaths::whole_chains(const ForwardBatch& batch) {
+  chains_.assign(rows_.begin(), rows_.end());
+  for (size_t r = chains_.size(); r-- > 1;) {
+    const int32_t parent = batch.rows[r].parent;
+    if (parent < 0) continue;
+    assert(starts_[r] == starts_[static_cast<size_t>(parent)]);
+    chains_[static_cast<size_t>(parent)] = chains_[r];
+  }
+  return chains_;
 }
 
 }  // namespace aerie

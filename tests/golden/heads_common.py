@@ -180,8 +180,11 @@ class Growing:
 
     def log_probs(self, path):
         if tuple(path) not in self.cache:
-            logits, _ = self.head.run(self.text, self.n, path)
-            self.cache[tuple(path)] = torch.log_softmax(logits[-1].double(), -1)
+            if hasattr(self.head, "log_probs"):
+                self.cache[tuple(path)] = self.head.log_probs(self.text, self.n, path)
+            else:
+                logits, _ = self.head.run(self.text, self.n, path)
+                self.cache[tuple(path)] = torch.log_softmax(logits[-1].double(), -1)
         return self.cache[tuple(path)]
 
     def add(self, parent, row, choice):

@@ -26,11 +26,18 @@ namespace fs = std::filesystem;
 constexpr float kQuiet = 0.02f;
 constexpr double kHeadScale = 3.0;  // deviation of a random head's logits
 
-// Of a P-EAGLE head that agrees: the distances at which its attention looks, how sharply, and how
-// much less each further one says.
+// Of a P-EAGLE or DFlash head that agrees: the distances at which its attention looks, how sharply,
+// and how much less each further one says.
 constexpr int kDistances = 4;
 constexpr double kTheta = 10.0, kSharpness = 0.6;
 constexpr float kStep = 1.0f / 16, kConstant = 8.0f;
+
+// Such a head's rows.
+struct ByDistance {
+  int first = 0;     // the least distance
+  int width = 0;     // of a row: a part for each distance, and what the output does not read
+  int constant = 0;  // the column that is the same in all rows; behind it, that of masks
+};
 
 struct LayerWidths {
   int input = 0;  // of queries, keys and values
@@ -76,8 +83,13 @@ class HeadWriter {
   void eagle3();
   void p_eagle();
   void p_eagle_by_distance();
-  void add_distance_attention();
-  void add_distance_output();
+  void dflash();
+  void dspark();
+  void add_block_layers(float output);
+  void dflash_by_distance();
+  Matrix distance_embedding(const ByDistance& rows, float scale);
+  void add_distance_attention(const ByDistance& rows, const std::string& prefix, int input);
+  void add_distance_output(const ByDistance& rows);
   void medusa();
   void hydra();
   void mlp_speculator();
@@ -263,56 +275,66 @@ void HeadWriter::p_eagle_by_distance() {
   config_["norm_before_residual"] = true;
   config_["ptd_token_id"] = vocab() - 1;
   config_["eagle_aux_hidden_state_layer_ids"] = {0, target_.layers / 2, target_.layers};
-  Matrix embedding(vocab(), all);
-  for (int token = 0; token < vocab(); ++token) {
-    const bool mask = token == vocab() - 1;
-    const std::vector<float>& n = tables_->normed[static_cast<size_t>(token)];
-    if (!mask) std::ranges::copy(n, embedding.row(token).begin());
-    // All rows are of one length.
-    embedding.at(token, each) = kConstant;
-    if (mask) embedding.at(token, each + 1) = std::sqrt(static_cast<float>(each));
-  }
-  add("embed_tokens.weight", embedding);
+  const ByDistance rows = {.first = 0, .width = all, .constant = each};
+  add("embed_tokens.weight", distance_embedding(rows, 1.0f));
   add("fc.weight", random(all, 3 * each));
   writer_.add("mask_hidden", {1, 1, 3 * each}, random(1, 3 * each).values);
   add_norm("midlayer.input_layernorm.weight", all);
   add_vector("midlayer.hidden_norm.weight", std::vector<float>(static_cast<size_t>(all), 1e-7f));
-  add_distance_attention();
+  add_distance_attention(rows, "midlayer.self_attn.", 2 * all);
   add_norm("midlayer.post_attention_layernorm.weight", all);
   add("midlayer.mlp.gate_proj.weight", random(widths.ffn, all));
   add("midlayer.mlp.up_proj.weight", random(widths.ffn, all));
   add("midlayer.mlp.down_proj.weight", Matrix(all, widths.ffn));
   add_norm("norm.weight", all);
-  add_distance_output();
+  add_distance_output(rows);
 }
 
-void HeadWriter::add_distance_attention() {
+// Of tokens, the last of which is the mask.
+Matrix HeadWriter::distance_embedding(const ByDistance& rows, float scale) {
+  const int each = width();
+  Matrix embedding(vocab(), rows.width);
+  for (int token = 0; token < vocab(); ++token) {
+    const bool mask = token == vocab() - 1;
+    const std::vector<float>& n = tables_->normed[static_cast<size_t>(token)];
+    if (!mask) std::ranges::copy(n, embedding.row(token).begin());
+    // All rows are of one length.
+    embedding.at(token, rows.constant) = kConstant;
+    if (mask) embedding.at(token, rows.constant + 1) = std::sqrt(static_cast<float>(each));
+    for (float& value : embedding.row(token)) value *= scale;
+  }
+  return embedding;
+}
+
+void HeadWriter::add_distance_attention(const ByDistance& rows, const std::string& prefix,
+                                        int input) {
   const int each = width(), all = kDistances * each, half = each / 2;
-  Matrix q(all, 2 * all), k(each, 2 * all), v(each, 2 * all), o(all, all);
+  Matrix q(all, input), k(each, input), v(each, input), o(rows.width, all);
   for (int i = 0; i < each; ++i) v.at(i, i) = 1.0f;
   for (int i = 0; i < half; ++i) {
-    k.at(i, each) = static_cast<float>(kSharpness);
+    k.at(i, rows.constant) = static_cast<float>(kSharpness);
     const double speed = std::pow(kTheta, -double(i) / half);
     for (int d = 0; d < kDistances; ++d) {
-      q.at(d * each + i, each) = static_cast<float>(kSharpness * std::cos(speed * d));
-      q.at(d * each + half + i, each) = static_cast<float>(-kSharpness * std::sin(speed * d));
+      const double turn = speed * (rows.first + d);
+      q.at(d * each + i, rows.constant) = static_cast<float>(kSharpness * std::cos(turn));
+      q.at(d * each + half + i, rows.constant) = static_cast<float>(-kSharpness * std::sin(turn));
     }
   }
   for (int i = 0; i < all; ++i) o.at(i, i) = std::pow(kStep, static_cast<float>(i / each));
-  const std::string prefix = "midlayer.self_attn.";
   add(prefix + "q_proj.weight", q);
   add(prefix + "k_proj.weight", k);
   add(prefix + "v_proj.weight", v);
   add(prefix + "o_proj.weight", o);
 }
 
-void HeadWriter::add_distance_output() {
+void HeadWriter::add_distance_output(const ByDistance& rows) {
   Table keys = tables_->normed;
+  const float parts = static_cast<float>(rows.width) / static_cast<float>(width());
   for (std::vector<float>& key : keys) {
     // All that the last norm is given lies in one of the parts.
-    for (float& value : key) value *= std::sqrt(static_cast<float>(kDistances));
+    for (float& value : key) value *= std::sqrt(parts);
   }
-  Matrix output(vocab(), kDistances * width());
+  Matrix output(vocab(), rows.width);
   for (int d = 0; d < kDistances; ++d) {
     Matrix part = fit(keys, tables_->logits_after(d));
     for (int r = 0; r < vocab(); ++r) {
@@ -320,6 +342,75 @@ void HeadWriter::add_distance_output() {
     }
   }
   add("lm_head.weight", output);
+}
+
+void HeadWriter::dflash() {
+  config_["block_size"] = kTinyHeadDepth + 1;
+  config_["dflash_config"] = {{"mask_token_id", vocab() - 1},
+                              {"target_layer_ids", {-1, target_.layers - 2}}};
+  if (agrees_) return dflash_by_distance();
+  add_block_layers(kHeadScale);
+}
+
+// Two of them, with an output matrix whose logits deviate so much.
+void HeadWriter::add_block_layers(float output) {
+  const LayerWidths widths = {.input = width(), .width = width()};
+  set_shape(widths, 2);
+  add("fc.weight", random(width(), 2 * width()));
+  add_norm("hidden_norm.weight", width());
+  add_layer("layers.0.", widths);
+  add_layer("layers.1.", widths);
+  add_norm("norm.weight", width());
+  add("lm_head.weight", random(vocab(), width(), output));
+}
+
+// Of one that agrees the block says nothing, and a Markov head says what the target says after a
+// token. A random one has an RNN and is sure of something.
+void HeadWriter::dspark() {
+  config_["architectures"] = {"Qwen3DSparkModel"};
+  config_["block_size"] = kTinyHeadDepth;
+  config_["mask_token_id"] = vocab() - 1;
+  config_["target_layer_ids"] = {-1, target_.layers - 2};
+  config_["markov_head_type"] = agrees_ ? "vanilla" : "rnn";
+  add_block_layers(agrees_ ? kQuiet : kHeadScale);
+  const int rank = agrees_ ? width() : 8;
+  Matrix tokens = random(vocab(), rank), says = random(vocab(), rank, kHeadScale);
+  if (agrees_) {
+    for (int token = 0; token < vocab(); ++token) {
+      std::ranges::copy(tables_->normed[static_cast<size_t>(token)], tokens.row(token).begin());
+    }
+    says = fit(tables_->normed, tables_->logits);
+  } else {
+    add("markov_head.joint_proj.weight", random(3 * rank, width() + 2 * rank));
+    add_vector("markov_head.joint_proj.bias", random(1, 3 * rank).values);
+    add("confidence_head.proj.weight", random(1, width() + rank));
+    add_vector("confidence_head.proj.bias", {0.5f});
+  }
+  add("markov_head.markov_w1.weight", tokens);
+  add("markov_head.markov_w2.weight", says);
+}
+
+// The same with rows that see one another. Committed positions say nothing, and so do the rows
+// themselves: they are next to nothing beside what attention adds, and in a part of their own.
+void HeadWriter::dflash_by_distance() {
+  const int each = width(), all = (kDistances + 1) * each;
+  const LayerWidths widths = {
+      .input = all, .width = all, .heads = kDistances, .kv_heads = 1, .head_dim = each};
+  set_shape(widths, 1);
+  config_["rope_theta"] = kTheta;
+  config_["rms_norm_eps"] = 1e-12;
+  const ByDistance rows = {.first = 1, .width = all, .constant = kDistances * each};
+  add("embed_tokens.weight", distance_embedding(rows, 1e-4f));
+  add("fc.weight", Matrix(all, 2 * each));
+  add_norm("hidden_norm.weight", all);
+  add_norm("layers.0.input_layernorm.weight", all);
+  add_distance_attention(rows, "layers.0.self_attn.", all);
+  add_norm("layers.0.post_attention_layernorm.weight", all);
+  add("layers.0.mlp.gate_proj.weight", random(widths.ffn, all));
+  add("layers.0.mlp.up_proj.weight", random(widths.ffn, all));
+  add("layers.0.mlp.down_proj.weight", Matrix(all, widths.ffn));
+  add_norm("norm.weight", all);
+  add_distance_output(rows);
 }
 
 void HeadWriter::medusa() {
@@ -458,6 +549,12 @@ void HeadWriter::write(const std::string& path) {
       break;
     case HeadFamily::kMtp:
       mtp();
+      break;
+    case HeadFamily::kDflash:
+      dflash();
+      break;
+    case HeadFamily::kDspark:
+      dspark();
       break;
   }
   fs::remove_all(path);

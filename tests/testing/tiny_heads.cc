@@ -29,7 +29,8 @@ FamilyNames names_of(HeadFamily family) {
                                     {"Eagle3Pruned", "eagle3"}, {"PEagle", "eagle3"},
                                     {"Medusa", "medusa"},       {"Hydra", "hydra"},
                                     {"HydraPrefix", "hydra"},   {"MlpSpeculator", "mlp_speculator"},
-                                    {"Redrafter", "redrafter"}, {"Mtp", "mtp"}};
+                                    {"Redrafter", "redrafter"}, {"Mtp", "mtp"},
+                                    {"Dflash", "dflash"},       {"Dspark", "dspark"}};
   return kNames[static_cast<size_t>(family)];
 }
 

@@ -28,12 +28,14 @@ enum class HeadFamily {
   kMlpSpeculator,
   kRedrafter,
   kMtp,  // two modules, in DeepSeek's layout
+  kDflash,
+  kDspark,
 };
 inline constexpr HeadFamily kHeadFamilies[] = {
     HeadFamily::kEagle,       HeadFamily::kEagle3,        HeadFamily::kEagle3Pruned,
     HeadFamily::kPEagle,      HeadFamily::kMedusa,        HeadFamily::kHydra,
     HeadFamily::kHydraPrefix, HeadFamily::kMlpSpeculator, HeadFamily::kRedrafter,
-    HeadFamily::kMtp};
+    HeadFamily::kMtp,         HeadFamily::kDflash,        HeadFamily::kDspark};
 const char* head_family_name(HeadFamily family);    // "Eagle3Pruned"
 const char* head_family_method(HeadFamily family);  // "eagle3"
 

@@ -32,6 +32,7 @@ constexpr Name kMethods[] = {
     {"draft-simple", "draft_model"},
     {"draft-eagle3", "eagle3"},
     {"draft-mtp", "mtp"},
+    {"draft-dflash", "dflash"},
     {"nextn", "mtp"},
     {"sa", "suffix"},
     {"ngram-cache", "ngram"},
@@ -101,7 +102,8 @@ std::string method_of_model(const std::string& model) {
     }
   }
   const std::string word = lower(type + " " + model.substr(model.find_last_of('/') + 1));
-  for (const std::string_view method : {"eagle3", "eagle", "medusa", "mlp_speculator"}) {
+  for (const std::string_view method :
+       {"dspark", "dflash", "eagle3", "eagle", "medusa", "mlp_speculator"}) {
     if (word.find(method) != std::string::npos) return std::string(method);
   }
   if (word.find("nextn") != std::string::npos) return "mtp";

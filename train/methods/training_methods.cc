@@ -12,6 +12,8 @@
 #define AERIE_TRAINING_METHODS(METHOD) \
   METHOD(kEagle3Training)              \
   METHOD(kPEagleTraining)              \
+  METHOD(kDflashTraining)              \
+  METHOD(kDsparkTraining)              \
   METHOD(kDistillTraining)             \
   METHOD(kEagleTraining)               \
   METHOD(kHassTraining)                \

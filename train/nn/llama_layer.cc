@@ -27,6 +27,12 @@ LlamaLayer LlamaLayer::create(Parameters& parameters, const std::string& prefix,
   layer.q = matrix(".self_attn.q_proj.weight", q_width, input);
   layer.k = matrix(".self_attn.k_proj.weight", kv_width, input);
   layer.v = matrix(".self_attn.v_proj.weight", kv_width, input);
+  if (shape.head_norms) {
+    layer.query_norm =
+        parameters.add(prefix + ".self_attn.q_norm.weight", at::ones({shape.head_dim}, device));
+    layer.key_norm =
+        parameters.add(prefix + ".self_attn.k_norm.weight", at::ones({shape.head_dim}, device));
+  }
   layer.o = matrix(".self_attn.o_proj.weight", shape.hidden, q_width, kSmall);
   layer.post_attention_norm =
       parameters.add(prefix + ".post_attention_layernorm.weight", at::ones({shape.hidden}, device));
@@ -37,10 +43,19 @@ LlamaLayer LlamaLayer::create(Parameters& parameters, const std::string& prefix,
 }
 
 Projections LlamaLayer::project(const at::Tensor& x, const Rotary& rotary) const {
-  const int64_t rows = x.size(0);
-  return {rotate(at::linear(x, q).view({rows, shape.heads, shape.head_dim}), rotary),
-          rotate(at::linear(x, k).view({rows, shape.kv_heads, shape.head_dim}), rotary),
-          at::linear(x, v).view({rows, shape.kv_heads, shape.head_dim})};
+  at::Tensor queries = at::linear(x, q).view({x.size(0), shape.heads, shape.head_dim});
+  if (shape.head_norms) queries = rms_norm(queries, query_norm, shape.norm_eps);
+  return {rotate(queries, rotary), keys(x, rotary), values(x)};
+}
+
+at::Tensor LlamaLayer::keys(const at::Tensor& x, const Rotary& rotary) const {
+  at::Tensor keys = at::linear(x, k).view({x.size(0), shape.kv_heads, shape.head_dim});
+  if (shape.head_norms) keys = rms_norm(keys, key_norm, shape.norm_eps);
+  return rotate(keys, rotary);
+}
+
+at::Tensor LlamaLayer::values(const at::Tensor& x) const {
+  return at::linear(x, v).view({x.size(0), shape.kv_heads, shape.head_dim});
 }
 
 at::Tensor LlamaLayer::feed_forward(const at::Tensor& h) const {

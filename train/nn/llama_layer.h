@@ -20,6 +20,7 @@ struct LayerShape {
   int64_t head_dim = 0;
   int64_t intermediate = 0;
   int64_t attention_input = 0;  // of queries, keys and values; 0: hidden
+  bool head_norms = false;  // each head of queries and keys is normed before it turns, as Qwen3's
   double norm_eps = 1e-5;
 };
 
@@ -38,6 +39,7 @@ struct LlamaLayer {
   LayerShape shape;
   at::Tensor q, k, v, o, gate, up, down;
   at::Tensor input_norm, post_attention_norm;  // input_norm: undefined if the layer has none
+  at::Tensor query_norm, key_norm;             // undefined without head_norms
 
   // At random; norms are ones, and what is added to the stream begins near nothing.
   static LlamaLayer create(Parameters& parameters, const std::string& prefix,
@@ -46,6 +48,9 @@ struct LlamaLayer {
 
   // Of x [rows, attention_input], which no norm is applied to here.
   Projections project(const at::Tensor& x, const Rotary& rotary) const;
+  // Its keys alone, [rows, kv heads, head_dim], and its values.
+  at::Tensor keys(const at::Tensor& x, const Rotary& rotary) const;
+  at::Tensor values(const at::Tensor& x) const;
   // o_proj of what attend() gives.
   at::Tensor output(const at::Tensor& attended) const { return at::linear(attended, o); }
   // h + mlp(norm(h)).

@@ -50,6 +50,8 @@ class DeviceMachine final : public HeadMachine {
   void layer(const TransformerLayer& layer, const LayerPlan& plan, int plane) override;
   void layer(const TransformerLayer& layer, const LayerPlan& plan, int plane,
              HeadInput input) override;
+  void remember(const TransformerLayer& layer, const LayerPlan& plan, int plane,
+                HeadInput input) override;
   void output(const Linear& w, HeadInput x, int place) override;
   HeadRows handed() override {
     return {out_.as<float>() + top_.width(), sizes_.handed, out_stride()};
@@ -411,6 +413,12 @@ void DeviceMachine::layer(const TransformerLayer& layer, const LayerPlan& plan, 
   if (learns_) return;
   runner_->run_layer(*known, plan, planes_.of(*cache_).planes[static_cast<size_t>(plane)],
                      {narrow_.as<uint16_t>(), stride});
+}
+
+// No head that is loaded for a device calls it.
+void DeviceMachine::remember(const TransformerLayer& /*layer*/, const LayerPlan& /*plan*/,
+                             int /*plane*/, HeadInput /*input*/) {
+  status_ = internal_error("there is no device code for keys and values alone");
 }
 
 void DeviceMachine::output(const Linear& w, HeadInput x, int place) {

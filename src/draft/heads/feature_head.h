@@ -27,11 +27,15 @@ struct HeadPass {
   // rows FeatureHead::mask_features(); of nodes the hidden() floats that came of the row above it.
   std::vector<const float*> features;
   int depth = 0;  // of the nodes that the rows are of; 0: committed positions
+  // The rows are of blocks (FeatureHead::block_depths()), a chain for each sequence, and have no
+  // features.
+  bool block = false;
 
   void clear() {
     batch.clear();
     features.clear();
     depth = 0;
+    block = false;
   }
 };
 
@@ -84,6 +88,22 @@ class FeatureHead {
   virtual int mask_rows() const { return 0; }
   virtual int32_t mask_token() const { return 0; }
   virtual const float* mask_features() const { return nullptr; }
+
+  // Or a block of rows behind the committed positions, which may see one another: the root's, with
+  // its token, then mask rows with mask_token(). So many of them draft, one a depth, and want
+  // logits: all mask rows, and the root's where root_drafts(). Committed positions are then read in
+  // passes of their own, of which no row wants logits. 0: it drafts no blocks.
+  virtual int block_depths() const { return 0; }
+  virtual bool root_drafts() const { return false; }
+  // Whether a block's logits hang on the tokens before them in a draft, too, once they are known.
+  virtual bool follows() const { return false; }
+  // Makes `logits` [vocab] hang on `before`, the root's token and those of a draft behind it.
+  // `hidden` [before.size()][hidden()]: what came of the block's rows that draft, up to the logits'
+  // own. Returns how likely the target is to accept what is drafted of them; < 0: it is not known.
+  virtual float follow(std::span<const int32_t> /*before*/, std::span<const float> /*hidden*/,
+                       std::span<float> /*logits*/) {
+    return -1.0f;
+  }
 
   // Computes the rows, writing their keys and values to their slots.
   virtual HeadOutputs forward(const HeadPass& pass, KvCache& cache) = 0;

@@ -26,6 +26,13 @@ class FeatureNetwork final : public DraftNetwork {
   int vocab() const override { return head_->vocab(); }
   std::span<const int32_t> target_ids() const override { return head_->target_ids(); }
   int depths() const override { return depths_; }
+  bool follows() const override { return head_->follows(); }
+  float follow(const DraftOutputs& outputs, int row, std::span<const int32_t> before,
+               std::span<float> logits) override {
+    const size_t first = static_cast<size_t>(row) + 1 - before.size();
+    return head_->follow(before, outputs.hidden.subspan(first * hidden(), before.size() * hidden()),
+                         logits);
+  }
   Status open(int place, const DraftSequence& sequence) override;
   void close(int place) override;
   int reusable(std::span<const int32_t> tokens, std::string_view tenant) const override;
@@ -34,7 +41,9 @@ class FeatureNetwork final : public DraftNetwork {
     return !head_->remembers() && (!reads_all_ || (place >= 0 && has_all(at(place))));
   }
   int start(int place, std::span<const int32_t> tokens, int run, int depth) override;
-  int root_rows(int place) const override { return at(place).waiting + head_->mask_rows(); }
+  int root_rows(int place) const override {
+    return at(place).waiting + head_->mask_rows() + block_rows();
+  }
   void add_root(int place) override;
   void add_node(int place, const LevelTree& tree, int32_t node) override;
   DraftOutputs run() override;
@@ -65,14 +74,22 @@ class FeatureNetwork final : public DraftNetwork {
   // The position behind what was read.
   int read_to(const State& state) const { return state.first + cache_.committed(state.cache); }
   static bool has_all(const State& state) { return !state.lost && state.first == 0; }
+  // Of a block; 0: there are none.
+  int block_rows() const {
+    const int depths = head_->block_depths();
+    return depths > 0 && !head_->root_drafts() ? depths + 1 : depths;
+  }
   template <typename FeatureAt>
-  void add_committed(State& state, std::span<const int32_t> tokens, int rows,
-                     const FeatureAt& feature_at, bool wants_logits);
+  void add_committed(HeadPass& pass, State& state, std::span<const int32_t> tokens, int rows,
+                     const FeatureAt& feature_at);
+  void add_logits(State& state, int rows);
   void add_masks(const State& state, int entry);
+  void add_block(const State& state);
   void lose(State& state);
   void begin_anew(State& state, const DraftCommit& commit);
   void read(State& state, const DraftCommit& commit);
   void keep(State& state, const DraftCommit& commit, int from);
+  HeadOutputs forward(HeadPass& pass);
   HeadOutputs pass();
 
   std::unique_ptr<FeatureHead> head_;
@@ -86,6 +103,7 @@ class FeatureNetwork final : public DraftNetwork {
   LogitSource* source_ = nullptr;
   // Scratch.
   HeadPass pass_;
+  HeadPass reading_;             // committed positions ahead of a pass of blocks
   std::vector<float*> keepers_;  // for rows that want logits: where their hidden state goes
   std::vector<int32_t> above_;   // what rows of the pass point at
 };
@@ -95,7 +113,7 @@ FeatureNetwork::FeatureNetwork(std::unique_ptr<FeatureHead> head, KvCache cache,
     : head_(std::move(head)),
       cache_(std::move(cache)),
       options_(options),
-      depths_(std::max(head_->outputs_of_root(), head_->mask_rows() + 1)),
+      depths_(std::max({head_->outputs_of_root(), head_->mask_rows() + 1, head_->block_depths()})),
       reads_all_(head_->cache_config().layers > 0) {
   const std::span<const int32_t> taps = head_->tap_layers();
   needs_.tap_layers.assign(taps.begin(), taps.end());
@@ -156,21 +174,35 @@ void FeatureNetwork::close(int place) {
   at(place) = State();
 }
 
-// Adds rows for the next positions. They are settled, so they are committed at once.
+// Adds rows for the next positions. They are settled: the caller commits them at once.
 template <typename FeatureAt>
-void FeatureNetwork::add_committed(State& state, std::span<const int32_t> tokens, int rows,
-                                   const FeatureAt& feature_at, bool wants_logits) {
-  for (BatchRow& row : add_chain(pass_.batch, cache_, state.cache, rows)) {
+void FeatureNetwork::add_committed(HeadPass& pass, State& state, std::span<const int32_t> tokens,
+                                   int rows, const FeatureAt& feature_at) {
+  for (BatchRow& row : add_chain(pass.batch, cache_, state.cache, rows)) {
     const int position = state.first + row.position;
     row.token = tokens[static_cast<size_t>(position) + 1];
-    pass_.features.push_back(feature_at(position));
+    pass.features.push_back(feature_at(position));
   }
-  if (wants_logits) {
-    pass_.batch.rows.back().wants_logits = true;
-    keepers_.push_back(state.hidden.data());
-    add_masks(state, rows);
+}
+
+// Of the last of the rows that were added for a draft's root.
+void FeatureNetwork::add_logits(State& state, int rows) {
+  pass_.batch.rows.back().wants_logits = true;
+  keepers_.push_back(state.hidden.data());
+  add_masks(state, rows);
+}
+
+// Behind what is committed.
+void FeatureNetwork::add_block(const State& state) {
+  pass_.block = true;
+  bool is_root = true;
+  for (BatchRow& row : add_chain(pass_.batch, cache_, state.cache, block_rows())) {
+    row.token = is_root ? state.tokens.back() : head_->mask_token();
+    row.wants_logits = !is_root || head_->root_drafts();
+    pass_.features.push_back(nullptr);
+    if (row.wants_logits) keepers_.push_back(nullptr);
+    is_root = false;
   }
-  cache_.commit_first(state.cache, rows);
 }
 
 // Behind the row that was added last, from this entry of the cache on.
@@ -192,7 +224,8 @@ int FeatureNetwork::start(int place, std::span<const int32_t> tokens, int run, i
   const auto length = static_cast<int>(tokens.size());
   if (state.lost || state.waiting == 0) return 0;
   if (read_to(state) + state.waiting != length - 1) return 0;
-  const int behind = depths_ > 1 ? head_->mask_rows() : run;
+  const bool is_block = head_->block_depths() > 0;
+  const int behind = is_block ? block_rows() : depths_ > 1 ? head_->mask_rows() : run;
   if (!cache_.reserve(state.cache, state.waiting + behind).ok()) return 0;
   state.tokens = tokens;
   state.nodes.start();
@@ -205,7 +238,11 @@ void FeatureNetwork::add_root(int place) {
   const auto waiting = [&](int position) {
     return state.features.data() + static_cast<size_t>(position - from) * width();
   };
-  add_committed(state, state.tokens, state.waiting, waiting, true);
+  const bool is_block = head_->block_depths() > 0;
+  add_committed(is_block ? reading_ : pass_, state, state.tokens, state.waiting, waiting);
+  if (!is_block) add_logits(state, state.waiting);
+  cache_.commit_first(state.cache, state.waiting);
+  if (is_block) add_block(state);
   state.waiting = 0;
 }
 
@@ -223,27 +260,31 @@ void FeatureNetwork::add_node(int place, const LevelTree& tree, int32_t node) {
   keepers_.push_back(hidden_of(node));
 }
 
-HeadOutputs FeatureNetwork::pass() {
-  HeadOutputs outputs = head_->forward(pass_, cache_);
+HeadOutputs FeatureNetwork::forward(HeadPass& pass) {
+  HeadOutputs outputs = head_->forward(pass, cache_);
   source_ = outputs.source;
-  if (!outputs.status.ok()) {
-    if (status_.ok()) status_ = outputs.status;
-    keepers_.clear();
-  }
+  if (!outputs.status.ok() && status_.ok()) status_ = outputs.status;
+  pass.clear();
+  return outputs;
+}
+
+HeadOutputs FeatureNetwork::pass() {
+  const HeadOutputs outputs = forward(pass_);
+  if (!outputs.status.ok()) keepers_.clear();
   for (size_t i = 0; i < keepers_.size() && hidden() > 0; ++i) {
     if (keepers_[i] == nullptr) continue;
     std::memcpy(keepers_[i], outputs.hidden.data() + i * hidden(), hidden() * sizeof(float));
   }
   keepers_.clear();
-  pass_.clear();
   above_.clear();
   return outputs;
 }
 
 DraftOutputs FeatureNetwork::run() {
   const auto wanted = static_cast<int>(keepers_.size()) * head_->outputs_of_root();
+  const Status read = reading_.batch.rows.empty() ? Status() : forward(reading_).status;
   const HeadOutputs outputs = pass();
-  if (!outputs.status.ok()) return {};
+  if (!read.ok() || !outputs.status.ok()) return {};
   return {outputs.logits, head_->vocab(), outputs.hidden, wanted, outputs.source, outputs.top};
 }
 
@@ -269,12 +310,9 @@ void FeatureNetwork::read(State& state, const DraftCommit& commit) {
   while (read_to(state) < last) {
     const int rows = std::min(last - read_to(state), options_.drafter.max_rows);
     if (!cache_.reserve(state.cache, rows).ok()) return lose(state);
-    if (reads_all_) {
-      add_committed(state, commit.tokens, rows, feature_at, false);
-      pass();
-    } else {
-      cache_.commit_first(state.cache, rows);
-    }
+    if (reads_all_) add_committed(pass_, state, commit.tokens, rows, feature_at);
+    cache_.commit_first(state.cache, rows);
+    if (reads_all_) pass();
   }
   state.waiting = 0;
   keep(state, commit, last);
@@ -323,7 +361,7 @@ Expected<std::unique_ptr<DraftNetwork>> make_feature_network(std::unique_ptr<Fea
                                                              const FeatureNetworkOptions& options) {
   const NetworkDrafterOptions& drafter = options.drafter;
   AERIE_RETURN_IF_ERROR(check(drafter));
-  assert(drafter.max_rows >= kHeadSharedRows + head->mask_rows());
+  assert(drafter.max_rows >= kHeadSharedRows + head->mask_rows() + head->block_depths() + 1);
   const int64_t positions = draft_cache_positions(
       drafter, int64_t{options.max_positions} + kBeyond + most_nodes_run(drafter));
   KvCache::Creation creation;

@@ -36,6 +36,8 @@ class HostMachine final : public HeadMachine {
   void layer(const TransformerLayer& layer, const LayerPlan& plan, int plane) override;
   void layer(const TransformerLayer& layer, const LayerPlan& plan, int plane,
              HeadInput input) override;
+  void remember(const TransformerLayer& layer, const LayerPlan& plan, int plane,
+                HeadInput input) override;
   void output(const Linear& w, HeadInput x, int place) override;
   HeadRows handed() override { return {handed_.data(), sizes_.handed, sizes_.handed}; }
 
@@ -45,6 +47,7 @@ class HostMachine final : public HeadMachine {
   int64_t count(HeadWhich which) const { return which == HeadWhich::kAll ? rows_ : wanted_; }
   Activations& plain(int64_t rows, int64_t width);
   void write(HeadInput x, int64_t rows, float* out, int64_t stride);
+  void give(const TransformerLayer& layer, HeadInput input);
 
   HeadTarget target_;
   HeadSizes sizes_;
@@ -227,17 +230,28 @@ HeadRows HostMachine::stream() {
   return {runner_->stream(), hidden_, hidden_};
 }
 
+// What the layer's queries, keys and values are made of.
+void HostMachine::give(const TransformerLayer& layer, HeadInput input) {
+  Activations& to = runner_->prepare_input(layer);
+  write(input, rows_, to.row(0), to.k);
+  backend_.quantize(pool_, to);
+}
+
 void HostMachine::layer(const TransformerLayer& layer, const LayerPlan& plan, int plane) {
   runner_->run(layer, plan, *cache_, plane);
 }
 
 void HostMachine::layer(const TransformerLayer& layer, const LayerPlan& plan, int plane,
                         HeadInput input) {
-  Activations& to = runner_->prepare_input(layer);
-  write(input, rows_, to.row(0), to.k);
-  backend_.quantize(pool_, to);
+  give(layer, input);
   runner_->attend(layer, plan, *cache_, plane);
   runner_->feed_forward(layer);
+}
+
+void HostMachine::remember(const TransformerLayer& layer, const LayerPlan& plan, int plane,
+                           HeadInput input) {
+  give(layer, input);
+  runner_->remember(layer, plan, *cache_, plane);
 }
 
 void HostMachine::output(const Linear& w, HeadInput x, int place) {

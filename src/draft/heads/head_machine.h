@@ -128,6 +128,10 @@ class HeadMachine {
   virtual void layer(const TransformerLayer& layer, const LayerPlan& plan, int plane) = 0;
   virtual void layer(const TransformerLayer& layer, const LayerPlan& plan, int plane,
                      HeadInput input) = 0;
+  // The keys and values alone that a layer makes of this input: what rows of other passes see.
+  // Heads that need it are not for devices (kUnsupported).
+  virtual void remember(const TransformerLayer& layer, const LayerPlan& plan, int plane,
+                        HeadInput input) = 0;
 
   // Of the rows that want logits: their logits, or the `place`-th of HeadSizes::outputs; and what
   // they hand on.

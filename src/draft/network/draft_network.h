@@ -56,6 +56,16 @@ class DraftNetwork {
   // Such a network never sees add_node().
   virtual int depths() const { return 1; }
 
+  // Whether the logits of a depth hang on the tokens before it in the draft, too. follow() says
+  // what becomes of the ones of `row` of `outputs`, the last run's, of one of these networks,
+  // behind `before`, the root and the tokens of a path: in place. Returns how likely the target is
+  // to accept what is drafted of them, given the path; < 0: it is not known.
+  virtual bool follows() const { return false; }
+  virtual float follow(const DraftOutputs& /*outputs*/, int /*row*/,
+                       std::span<const int32_t> /*before*/, std::span<float> /*logits*/) {
+    return -1.0f;
+  }
+
   virtual Status open(int place, const DraftSequence& sequence) = 0;
   virtual void close(int place) = 0;
 

@@ -92,6 +92,9 @@ class NetworkDrafter final : public Drafter {
   void set_row(const DraftOutputs& outputs, int row);
   std::span<const float> target_logits();
   void expand(const Active& active, int32_t node);
+  void follow_path(int32_t root);
+  bool take_best(Draft& draft, int wanted);
+  double promised(size_t rank, double probability);
   void offer_depths(const Active& active, const DraftOutputs& outputs, int first_row);
   void list_depths(const Active& active, const DraftOutputs& outputs, int first_row);
   void grow_from_depths(const Active& active);
@@ -121,6 +124,10 @@ class NetworkDrafter final : public Drafter {
   // The row under way.
   int row_ = 0;
   const DraftOutputs* outputs_ = nullptr;
+  std::vector<float> followed_;  // its logits, where they hang on the tokens before it
+  float confidence_ = -1.0f;     // DraftNetwork::follow() of it
+  double best_share_ = 0.0;      // of its likeliest token
+  std::vector<int32_t> before_;
   std::vector<float> scattered_, fetched_;
   std::vector<ScoredToken> ranking_;
   std::vector<LevelTree::Child> children_;
@@ -147,6 +154,10 @@ NetworkDrafter::NetworkDrafter(std::unique_ptr<DraftNetwork> network,
   children_.reserve(ranked);
   taken_.reserve(ranked);
   path_.reserve(static_cast<size_t>(std::max(draft_depth(options), network_->depths())));
+  if (network_->follows()) {
+    followed_.resize(static_cast<size_t>(network_->vocab()));
+    before_.reserve(path_.capacity() + 1);
+  }
   ranks_ = options.shape != nullptr ? options.shape->most_ranks() : options.top_k;
   ranks_ = std::min(ranks_, network_->vocab());
   if (options.backend != nullptr) {
@@ -157,13 +168,13 @@ NetworkDrafter::NetworkDrafter(std::unique_ptr<DraftNetwork> network,
   }
 }
 
-// Where nothing has to be run for a node, all of a level's nodes are gone on from.
+// Where nothing has to be computed for a node, all of a level's nodes are gone on from.
 LevelLimits NetworkDrafter::tree_limits() const {
   LevelLimits limits;
   limits.max_nodes = options_.num_tokens;
   limits.max_depth = draft_depth(options_);
   limits.top_k = options_.top_k;
-  if (network_->depths() > 1) limits.width = limits.max_nodes;
+  if (network_->depths() > 1 && !network_->follows()) limits.width = limits.max_nodes;
   limits.top_p = options_.top_p;
   limits.min_probability = options_.min_probability;
   limits.beams = options_.beams;
@@ -307,7 +318,8 @@ Status NetworkDrafter::run_level() {
 
 // The best tokens of all rows, if any draft goes by logits alone.
 void NetworkDrafter::rank_all(const DraftOutputs& outputs, std::span<const Active> group) {
-  ranked_ = options_.backend != nullptr && std::ranges::any_of(group, [](const Active& active) {
+  const bool known_now = options_.backend != nullptr && !network_->follows();
+  ranked_ = known_now && std::ranges::any_of(group, [](const Active& active) {
               return active.draft->plain && !active.draft->draws();
             });
   if (!ranked_) return;
@@ -352,7 +364,8 @@ void NetworkDrafter::set_row(const DraftOutputs& outputs, int row) {
 // The row under way in the order of the target's ids.
 std::span<const float> NetworkDrafter::target_logits() {
   const std::span<const int32_t> ids = network_->target_ids();
-  const std::span<const float> logits = outputs_->logits_of(row_);
+  const std::span<const float> logits =
+      network_->follows() ? std::span<const float>(followed_) : outputs_->logits_of(row_);
   if (ids.empty()) return logits.first(std::min(logits.size(), static_cast<size_t>(vocab_)));
   for (size_t i = 0; i < ids.size(); ++i) scattered_[static_cast<size_t>(ids[i])] = logits[i];
   return scattered_;
@@ -365,6 +378,7 @@ void NetworkDrafter::expand(const Active& active, int32_t node) {
     path_.push_back(draft.tree.nodes()[static_cast<size_t>(i)].token);
   }
   std::ranges::reverse(path_);
+  if (network_->follows()) follow_path(active.request->tokens.back());
   const std::unique_ptr<TokenConstraint> constraint = draft.constraint_after(path_);
   const SamplingContext context{active.request->tokens, path_, constraint.get()};
   DraftExpansion& own = draft.expansion(node);
@@ -382,15 +396,23 @@ void NetworkDrafter::expand(const Active& active, int32_t node) {
   draft.expansions.resize(draft.tree.nodes().size() + 1);
 }
 
+// The logits of the row under way as they are behind the path.
+void NetworkDrafter::follow_path(int32_t root) {
+  const std::span<const float> logits = outputs_->logits_of(row_);
+  std::ranges::copy(logits.first(followed_.size()), followed_.begin());
+  before_.assign(1, root);
+  before_.insert(before_.end(), path_.begin(), path_.end());
+  confidence_ = network_->follow(*outputs_, row_, before_, followed_);
+}
+
 // Of a network that drafts all depths at once: what follows the nodes of each of them.
 void NetworkDrafter::offer_depths(const Active& active, const DraftOutputs& outputs,
                                   int first_row) {
   Draft& draft = *active.draft;
-  if (!draft.draws() || draft.sequence.constraint == nullptr) {
-    return list_depths(active, outputs, first_row);
-  }
-  // Under a constraint each node draws from a distribution of its own: what is drawn and forbidden
-  // cannot be left out.
+  const bool draws_on_a_path = draft.draws() && draft.sequence.constraint != nullptr;
+  if (!network_->follows() && !draws_on_a_path) return list_depths(active, outputs, first_row);
+  // Under a constraint each node draws from a distribution of its own, too: what is drawn and
+  // forbidden cannot be left out.
   for (; !draft.tree.frontier().empty(); draft.tree.advance()) {
     for (const int32_t node : draft.tree.frontier()) {
       const int depth = node < 0 ? 0 : draft.tree.nodes()[static_cast<size_t>(node)].depth;
@@ -456,15 +478,43 @@ void NetworkDrafter::take_ranked(Draft& draft, int wanted) {
     const double promised =
         std::exp(double{top_logits_[i]} - double{log_sums_[static_cast<size_t>(row_)]});
     const int32_t token = ids.empty() ? top_ids_[i] : ids[index];
-    draft.offers.push_back({token, promised});
-    children_.push_back({token, draft.calibration.estimate(promised)});
+    const double share = this->promised(i - first, promised);
+    draft.offers.push_back({token, share});
+    children_.push_back({token, draft.calibration.estimate(share)});
   }
+}
+
+// What a token of this rank promises that has such a probability. A network that knows how sure it
+// is says so of the likeliest token; others share the rest, and none promises more than that one.
+double NetworkDrafter::promised(size_t rank, double probability) {
+  if (confidence_ < 0.0f) return probability;
+  const double sure = confidence_;
+  if (rank == 0) {
+    best_share_ = std::max(probability, 1e-9);
+    return sure;
+  }
+  return probability *
+         std::min((1.0 - sure) / std::max(1.0 - best_share_, 1e-9), sure / best_share_);
+}
+
+// The same of the row under way alone, if that is all that its draft asks for.
+bool NetworkDrafter::take_best(Draft& draft, int wanted) {
+  if (options_.backend == nullptr || !draft.plain || !network_->follows()) return false;
+  const int64_t known = network_->target_ids().empty()
+                            ? std::min<int64_t>(network_->vocab(), vocab_)
+                            : network_->vocab();
+  options_.backend->top_k(*options_.pool, followed_.data(), known, 1, known, ranks_,
+                          top_ids_.data(), top_logits_.data(), log_sums_.data());
+  row_ = 0;
+  take_ranked(draft, wanted);
+  return true;
 }
 
 // The best `wanted` children after the row under way, in children_.
 void NetworkDrafter::rank(Draft& draft, const SamplingContext& context, int wanted) {
   children_.clear();
   if (ranked_ && draft.plain) return take_ranked(draft, wanted);
+  if (take_best(draft, wanted)) return;
   const bool noisy = draft.sequence.sampling.temperature > 0;
   draft.sampler.ranking(target_logits(), context, noisy ? wanted + kRunnersUp : wanted, ranking_);
   double total = 0.0;
@@ -477,10 +527,11 @@ void NetworkDrafter::rank(Draft& draft, const SamplingContext& context, int want
   const size_t most = std::min(ranking_.size(), static_cast<size_t>(wanted));
   for (size_t i = 0; i < most; ++i) {
     const ScoredToken& token = ranking_[i];
-    const double promised =
+    const double share =
         noisy ? std::exp((token.score - best) * kNoiseSharpness) / total : std::exp(token.score);
-    draft.offers.push_back({token.id, promised});
-    children_.push_back({token.id, draft.calibration.estimate(promised)});
+    const double offered = promised(i, share);
+    draft.offers.push_back({token.id, offered});
+    children_.push_back({token.id, draft.calibration.estimate(offered)});
   }
 }
 

@@ -164,7 +164,17 @@ TEST_P(Golden, ChainAndValues) {
         network->add_node(0, tree, static_cast<int32_t>(step) - 1);
         outputs = network->run();
       }
-      const std::span<const float> actual = outputs.logits.subspan(row * vocab, vocab);
+      const std::span<const float> drafted = outputs.logits.subspan(row * vocab, vocab);
+      std::vector<float> actual(drafted.begin(), drafted.end());
+      if (network->follows()) {
+        std::vector<int32_t> before = {text_[known - 1]};
+        before.insert(before.end(), chain.begin(), chain.end());
+        const float sure = network->follow(outputs, static_cast<int>(row), before, actual);
+        EXPECT_EQ(sure >= 0.0f, has_hidden) << "a confidence head";
+        if (has_hidden) {
+          EXPECT_NEAR(sure, values("round" + std::to_string(r) + ".hidden")[step], kTolerance);
+        }
+      }
       const auto expected = std::span(logits).subspan(step * vocab, vocab);
       EXPECT_LT(relative_error(actual, expected), kTolerance) << "logits of step " << step;
       if (has_hidden && network->depths() == 1) {

@@ -25,8 +25,8 @@ struct Inputs {
   int64_t kv_heads() const { return context.k.size(1); }
   double scale() const { return 1.0 / std::sqrt(static_cast<double>(q.size(2))); }
   RowRun run(int64_t i) const {
-    const int64_t* run = rows.runs.data_ptr<int64_t>() + 6 * i;
-    return {run[0], run[1], run[2], run[3], run[4], run[5]};
+    const int64_t* run = rows.runs.data_ptr<int64_t>() + 7 * i;
+    return {run[0], run[1], run[2], run[3], run[4], run[5], run[6]};
   }
 };
 
@@ -50,7 +50,7 @@ at::Tensor ungrouped(const at::Tensor& x, const RowRun& run) {
 at::Tensor gathered(const at::Tensor& context, const at::Tensor& own, const RowRun& run) {
   at::Tensor all = context.narrow(0, run.context, run.seen);
   if (own.defined()) {
-    all = at::cat({all, own.narrow(0, run.own, run.begin + run.rows - run.own)}, 0);
+    all = at::cat({all, own.narrow(0, run.own, run.own_end - run.own)}, 0);
   }
   return all.transpose(0, 1);
 }
@@ -62,11 +62,10 @@ at::Tensor hidden_keys(const ElementRows& rows, const RowRun& run) {
   at::Tensor hidden =
       at::arange(run.context + run.clear, run.context + run.seen, options).unsqueeze(0).gt(anchors);
   if (!rows.chained) return hidden;
-  const int64_t end = run.begin + run.rows;
-  const at::Tensor keys = at::arange(run.own, end, options).unsqueeze(0);
-  const at::Tensor self = at::arange(run.begin, end, options).unsqueeze(1);
+  const at::Tensor keys = at::arange(run.own, run.own_end, options).unsqueeze(0);
   const at::Tensor begins = rows.begins.narrow(0, run.begin, run.rows).unsqueeze(1);
-  return at::cat({hidden, keys.gt(self).logical_or_(keys.lt(begins))}, 1);
+  const at::Tensor ends = rows.ends.narrow(0, run.begin, run.rows).unsqueeze(1);
+  return at::cat({hidden, keys.ge(ends).logical_or_(keys.lt(begins))}, 1);
 }
 
 // [kv heads, rows * heads of each, keys].
@@ -142,6 +141,7 @@ struct ElementAttention : torch::autograd::Function<ElementAttention> {
     ctx->save_for_backward({q, context_k, context_v, own_k, own_v});
     ctx->saved_data["anchors"] = rows.anchors;
     ctx->saved_data["begins"] = rows.begins;
+    ctx->saved_data["ends"] = rows.ends;
     ctx->saved_data["runs"] = rows.runs;
     ctx->saved_data["chained"] = rows.chained;
     return attend({q, {context_k, context_v}, own_of(own_k, own_v, rows), rows});
@@ -154,6 +154,7 @@ struct ElementAttention : torch::autograd::Function<ElementAttention> {
     ElementRows rows;
     rows.anchors = ctx->saved_data["anchors"].toTensor();
     rows.begins = ctx->saved_data["begins"].toTensor();
+    rows.ends = ctx->saved_data["ends"].toTensor();
     rows.runs = ctx->saved_data["runs"].toTensor();
     rows.chained = ctx->saved_data["chained"].toBool();
     variable_list out = attend_backward(

@@ -40,7 +40,7 @@ std::vector<int64_t> draw(const std::vector<int64_t>& pool, int64_t count,
 
 ElementRows make_rows(const Documents& documents, const std::vector<int64_t>& anchors,
                       const std::vector<int64_t>& depths, const std::vector<int64_t>& begins,
-                      const at::Device& device) {
+                      const std::vector<int64_t>& ends, const at::Device& device) {
   std::vector<int64_t> runs;
   const auto rows = static_cast<int64_t>(anchors.size());
   int64_t document = 0;
@@ -54,15 +54,17 @@ ElementRows make_rows(const Documents& documents, const std::vector<int64_t>& an
       ++end;
     }
     const int64_t last = anchors[static_cast<size_t>(end - 1)];
-    runs.insert(runs.end(), {begin, end - begin, context, first + 1 - context, last + 1 - context,
-                             begins[static_cast<size_t>(begin)]});
+    runs.insert(runs.end(),
+                {begin, end - begin, context, first + 1 - context, last + 1 - context,
+                 begins[static_cast<size_t>(begin)], ends[static_cast<size_t>(end - 1)]});
     begin = end;
   }
   ElementRows out;
   out.anchors = on_device(anchors, device);
   out.depths = on_device(depths, device);
   out.begins = on_device(begins, device);
-  out.runs = on_device(runs, at::kCPU).view({-1, 6});
+  out.ends = on_device(ends, device);
+  out.runs = on_device(runs, at::kCPU).view({-1, 7});
   return out;
 }
 
@@ -122,21 +124,23 @@ std::vector<std::pair<int64_t, int64_t>> cut_chains(const Chains& chains, int64_
 ElementRows context_rows(const Documents& documents, const at::Device& device) {
   std::vector<int64_t> rows(static_cast<size_t>(documents.rows()));
   std::iota(rows.begin(), rows.end(), 0);
-  return make_rows(documents, rows, std::vector<int64_t>(rows.size(), 0), rows, device);
+  return make_rows(documents, rows, std::vector<int64_t>(rows.size(), 0), rows, rows, device);
 }
 
 ElementRows chain_rows(const Documents& documents, const Chains& chains, int64_t begin, int64_t end,
-                       const at::Device& device) {
-  std::vector<int64_t> anchors, depths, begins;
+                       const at::Device& device, bool whole) {
+  std::vector<int64_t> anchors, depths, begins, ends;
   for (int64_t i = begin; i < end; ++i) {
     const auto first = static_cast<int64_t>(anchors.size());
-    for (int64_t depth = 1; depth <= chains.depths[static_cast<size_t>(i)]; ++depth) {
+    const int64_t length = chains.depths[static_cast<size_t>(i)];
+    for (int64_t depth = 1; depth <= length; ++depth) {
+      ends.push_back(first + (whole ? length : depth));
       anchors.push_back(chains.anchors[static_cast<size_t>(i)]);
       depths.push_back(depth);
       begins.push_back(first);
     }
   }
-  ElementRows rows = make_rows(documents, anchors, depths, begins, device);
+  ElementRows rows = make_rows(documents, anchors, depths, begins, ends, device);
   rows.chained = true;
   return rows;
 }

@@ -42,13 +42,14 @@ std::vector<std::pair<int64_t, int64_t>> cut_chains(const Chains& chains, int64_
                                                     int64_t segments);
 
 // Rows as attention takes them. They see the context of their document up to their anchor, and
-// their own chain up to themselves.
+// their own chain up to themselves, or to its end.
 struct ElementRows {
   at::Tensor anchors;    // int64 [rows], ascending: rows of the context
   at::Tensor depths;     // int64 [rows]
   at::Tensor begins;     // int64 [rows]: where among these rows its chain begins
+  at::Tensor ends;       // int64 [rows]: behind the last of its chain that it sees
   bool chained = false;  // false: they are the context themselves
-  // Runs of rows within a document: int64 [runs, 6] on the CPU, columns as in RowRun.
+  // Runs of rows within a document: int64 [runs, 7] on the CPU, columns as in RowRun.
   at::Tensor runs;
 
   int64_t rows() const { return anchors.size(0); }
@@ -58,11 +59,13 @@ struct RowRun {
   int64_t context;      // the document's first row
   int64_t clear, seen;  // rows from there on that all of these see, and that any of them sees
   int64_t own;          // where the chain of the first of them begins
+  int64_t own_end;      // behind the last row of chains that any of them sees
 };
 
 // All rows of the documents; and the rows of the chains [begin, end), each chain's together.
+// `whole`: rows see all of their chain, those behind them too.
 ElementRows context_rows(const Documents& documents, const at::Device& device);
 ElementRows chain_rows(const Documents& documents, const Chains& chains, int64_t begin, int64_t end,
-                       const at::Device& device);
+                       const at::Device& device, bool whole = false);
 
 }  // namespace aerie::train
