@@ -38,7 +38,10 @@ Expected<Dataset> read_dataset(const std::string& folder) {
   AERIE_ASSIGN_OR_RETURN(const std::vector<std::string> paths, answer_files(folder));
   std::map<std::string, const std::string*> file_of;
   for (const std::string& path : paths) {
-    AERIE_ASSIGN_OR_RETURN(std::vector<Sample> samples, read_answers(path, dataset.info.vocab));
+    Expected<std::vector<Sample>> read = read_answers(path, dataset.info.vocab);
+    // The server has deleted it since it was listed.
+    if (dataset.info.served && read.status().code() == StatusCode::kNotFound) continue;
+    AERIE_ASSIGN_OR_RETURN(std::vector<Sample> samples, std::move(read));
     for (const Sample& sample : samples) {
       AERIE_RETURN_IF_ERROR(check_settings(sample, dataset.info, path));
       const auto [there, added] = file_of.emplace(sample.id, &path);

@@ -82,8 +82,10 @@ LearnStore::LearnStore(LearnStore&& other) noexcept
       former_(std::move(other.former_)),
       entry_bytes_(other.entry_bytes_),
       written_(other.written_),
+      counts_(other.counts_),
       next_prompt_(other.next_prompt_),
-      numbers_(std::move(other.numbers_)),
+      prompts_(std::move(other.prompts_)),
+      texts_(std::move(other.texts_)),
       samples_of_(std::move(other.samples_of_)) {}
 
 LearnStore::~LearnStore() {
@@ -150,18 +152,19 @@ Status LearnStore::check_features() {
       path_, fmt::join(there.kind.tap_layers, ","), fmt::join(kind_.tap_layers, ","));
 }
 
-// Prompts go on being numbered where the last shard ended.
+// No number is given again. The highest may be in any shard: turns of a chat have an early one's.
 Status LearnStore::read_numbers() {
-  if (older_.empty()) return {};
-  number_ = older_.back().number + 1;
-  const std::string path = answers_path(older_.back().number);
-  AERIE_ASSIGN_OR_RETURN(const std::string text, read_file(path, INT64_MAX));
-  std::string_view rest = text;
-  for (size_t end = 0; (end = rest.find('\n')) != std::string_view::npos;) {
-    AERIE_ASSIGN_OR_RETURN(const Sample sample,
-                           parse_sample(rest.substr(0, end), path, info_.vocab));
-    next_prompt_ = std::max(next_prompt_, sample.prompt + 1);
-    rest.remove_prefix(end + 1);
+  for (const Shard& shard : older_) {
+    number_ = shard.number + 1;
+    const std::string path = answers_path(shard.number);
+    AERIE_ASSIGN_OR_RETURN(const std::string text, read_file(path, INT64_MAX));
+    std::string_view rest = text;
+    for (size_t end = 0; (end = rest.find('\n')) != std::string_view::npos;) {
+      AERIE_ASSIGN_OR_RETURN(const Sample sample,
+                             parse_sample(rest.substr(0, end), path, info_.vocab));
+      if (sample.prompt < INT_MAX) next_prompt_ = std::max(next_prompt_, sample.prompt + 1);
+      rest.remove_prefix(end + 1);
+    }
   }
   return {};
 }
@@ -186,9 +189,12 @@ Status LearnStore::begin(DataInfo info, FeatureKind kind) {
   return write_file(info_path(path_), to_json(info_), kOwnerAlone);
 }
 
+// A short prompt may be the beginning of many others that have nothing to do with it; a prompt and
+// its reply are not.
 LearnStore::Place LearnStore::place_of(const LearnedReply& reply) {
-  if (numbers_.size() > kMostTexts) {
-    numbers_.clear();
+  if (texts_.size() > kMostTexts) {
+    prompts_.clear();
+    texts_.clear();
     samples_of_.clear();
   }
   uint64_t hash = 0;
@@ -196,17 +202,18 @@ LearnStore::Place LearnStore::place_of(const LearnedReply& reply) {
   const auto prompt = std::span(reply.tokens).first(static_cast<size_t>(reply.prompt_length));
   for (const int32_t token : prompt) {
     hash = hashed(hash, token);
-    if (const auto known = numbers_.find(hash); known != numbers_.end()) number = known->second;
+    if (const auto known = texts_.find(hash); known != texts_.end()) number = known->second;
   }
+  if (const auto known = prompts_.find(hash); known != prompts_.end()) number = known->second;
   if (!number) number = next_prompt_++;
-  numbers_[hash] = *number;
+  prompts_[hash] = *number;
   for (size_t i = prompt.size(); i < reply.tokens.size(); ++i) hash = hashed(hash, reply.tokens[i]);
-  numbers_[hash] = *number;
+  texts_[hash] = *number;
   return {*number, samples_of_[*number]++};
 }
 
-// What was taken from the prefix cache an earlier reply had computed; its bits are those that this
-// one would have had.
+// What was taken from the prefix cache an earlier reply had computed, which may be here; its bits
+// are those that this one would have had.
 std::vector<uint16_t> LearnStore::all_taps(const LearnedReply& reply) const {
   const auto width = static_cast<size_t>(feature_width(kind_));
   const size_t tokens = reply.tokens.size(), reused = static_cast<size_t>(reply.first_row);
@@ -254,31 +261,37 @@ Status LearnStore::add(LearnedReply reply) {
   sample.mask.resize(reply.tokens.size(), 1);
   entry.taps = all_taps(reply);
   sample.tokens = std::move(reply.tokens);
+  return add(std::move(entry));
+}
+
+Status LearnStore::add(Entry entry) {
+  const int64_t share = max_bytes_ / kShardsWithinBound;
+  const auto taps = [&] { return static_cast<int64_t>(entry.taps.size() * sizeof(uint16_t)); };
+  if (taps() > share) entry.taps = std::vector<uint16_t>();
   // About what its line takes.
-  const auto bytes =
-      static_cast<int64_t>(sample.tokens.size() * 7 + 200 + entry.taps.size() * sizeof(uint16_t));
-  if (entry_bytes_ > 0 &&
-      entry_bytes_ + bytes > std::min(kShardBytes, max_bytes_ / kShardsWithinBound)) {
-    const Status status = flush();
+  const int64_t bytes = static_cast<int64_t>(entry.sample.tokens.size() * 7 + 200) + taps();
+  Status status;
+  if (entry_bytes_ > 0 && entry_bytes_ + bytes > std::min(kShardBytes, share)) {
+    status = flush();
     begin_shard();
-    AERIE_RETURN_IF_ERROR(status);
   }
   entries_.push_back(std::move(entry));
   entry_bytes_ += bytes;
-  written_ = false;
-  return {};
+  return status;
 }
 
+// What earlier flushes wrote stays, whether or not the last one went well.
 void LearnStore::begin_shard() {
+  counts_.thrown_away += static_cast<int64_t>(entries_.size() - written_);
   former_ = std::move(entries_);
   entries_.clear();
-  if (written_ && entry_bytes_ > 0) {
-    older_.push_back(
-        {number_, file_bytes(answers_path(number_)) + file_bytes(features_path(number_))});
+  const std::string answers = answers_path(number_), features = features_path(number_);
+  if (is_there(answers) || is_there(features)) {
+    older_.push_back({number_, file_bytes(answers) + file_bytes(features)});
     ++number_;
   }
   entry_bytes_ = 0;
-  written_ = true;
+  written_ = 0;
 }
 
 Status LearnStore::make_room(int64_t bytes) {
@@ -318,10 +331,11 @@ Status LearnStore::write_shard() {
 }
 
 Status LearnStore::flush() {
-  if (written_) return {};
+  if (written_ == entries_.size()) return {};
   AERIE_RETURN_IF_ERROR(make_room(entry_bytes_));
   AERIE_RETURN_IF_ERROR(write_shard());
-  written_ = true;
+  counts_.kept += static_cast<int64_t>(entries_.size() - written_);
+  written_ = entries_.size();
   return {};
 }
 

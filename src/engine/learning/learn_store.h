@@ -29,10 +29,11 @@ struct LearnedReply {
 // Replies are put together to shards, answers-NNNNNN.jsonl and features-NNNNNN.safetensors, each of
 // which appears whole or not at all, the answers last: whenever the process is killed, the folder
 // can be read, and lacks what had not been flushed. Both are for their owner alone. Beyond the
-// bound the oldest shards go.
+// bound the oldest shards go. A reply that would take more than an eighth of the bound is kept
+// without its taps.
 //
-// A reply to a prompt that goes on from an earlier one's text, as the turns of a chat do, or that
-// is the same, has that one's number: both are held out, or neither.
+// A reply to the same prompt as an earlier one, or to one that goes on from an earlier prompt and
+// its reply, as the turns of a chat do, has that one's number: both are held out, or neither.
 //
 // For one thread; one process at a time writes to a folder.
 class LearnStore {
@@ -56,11 +57,18 @@ class LearnStore {
   // features of other layers.
   Status begin(DataInfo info, FeatureKind kind);
 
-  // Writes when a shard is full; errors are flush()'s. What cannot teach is left out: nothing was
-  // generated within kMostTokens.
+  // Writes when a shard is full; errors are flush()'s, and the shard's replies that are in no file
+  // are thrown away then; the new one is not. What cannot teach is left out: nothing was generated
+  // within kMostTokens.
   Status add(LearnedReply reply);
   // What is not in a file yet. After an error it is kept for the next time, within a shard's size.
   Status flush();
+
+  struct Counts {
+    int64_t kept = 0;         // got into a file
+    int64_t thrown_away = 0;  // after errors
+  };
+  const Counts& counts() const { return counts_; }
 
   const std::string& path() const { return path_; }
 
@@ -74,7 +82,7 @@ class LearnStore {
     Sample sample;
     std::vector<uint16_t> taps;  // of all tokens; empty: not known
   };
-  // Of prompts that begin alike.
+  // Of a prompt and what goes on from it.
   struct Place {
     int number = 0;
     int index = 0;
@@ -89,6 +97,7 @@ class LearnStore {
   Status read_numbers();
   Place place_of(const LearnedReply& reply);
   std::vector<uint16_t> all_taps(const LearnedReply& reply) const;
+  Status add(Entry entry);
   Status make_room(int64_t bytes);
   Status write_shard();
   void begin_shard();
@@ -103,9 +112,11 @@ class LearnStore {
   std::vector<Entry> entries_;  // of it
   std::vector<Entry> former_;   // of the one before: later replies may have begun with these
   int64_t entry_bytes_ = 0;
-  bool written_ = true;  // all entries are
+  size_t written_ = 0;  // so many of the entries are in the files
+  Counts counts_;
   int next_prompt_ = 0;
-  std::unordered_map<uint64_t, int> numbers_;  // [hash of a prompt, or of prompt and reply]
+  std::unordered_map<uint64_t, int> prompts_;  // [hash of a prompt] its number
+  std::unordered_map<uint64_t, int> texts_;    // [hash of prompt and reply]
   std::unordered_map<int, int> samples_of_;    // [number]
 };
 

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <exception>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/errors.h"
@@ -34,6 +35,7 @@ LearnWriter::~LearnWriter() {
 void LearnWriter::add(LearnedReply reply) noexcept {
   const std::lock_guard lock(mutex_);
   try {
+    if (bytes_ + reply_bytes(reply) > options_.max_bytes) reply.taps = std::vector<uint16_t>();
     const size_t bytes = reply_bytes(reply);
     if (bytes_ + bytes <= options_.max_bytes) {
       waiting_.push_back(std::move(reply));
@@ -44,17 +46,23 @@ void LearnWriter::add(LearnedReply reply) noexcept {
   } catch (const std::exception&) {
     // No memory for the queue.
   }
-  ++counts_.dropped;
+  lose_one();
 }
 
 void LearnWriter::drop() noexcept {
   const std::lock_guard lock(mutex_);
-  ++counts_.dropped;
+  lose_one();
+}
+
+void LearnWriter::lose_one() {
+  ++dropped_;
+  lost_ = true;
+  changed_.notify_all();
 }
 
 LearnWriter::Counts LearnWriter::counts() const {
   const std::lock_guard lock(mutex_);
-  return counts_;
+  return {stored_.kept, dropped_ + stored_.thrown_away};
 }
 
 // Null: all of the store goes to the disk.
@@ -62,6 +70,7 @@ Status LearnWriter::store_one(LearnedReply* reply) {
   try {
     return reply == nullptr ? store_->flush() : store_->add(std::move(*reply));
   } catch (const std::exception& error) {
+    if (reply != nullptr) drop();
     return resource_exhausted("{}", error.what());
   }
 }
@@ -74,43 +83,52 @@ void LearnWriter::tell(const Status& status) {
 }
 
 void LearnWriter::run() {
-  const std::chrono::duration<double> flush_after(options_.flush_seconds);
+  const auto flush_after = std::chrono::duration_cast<SteadyTime::duration>(
+      std::chrono::duration<double>(options_.flush_seconds));
   SteadyTime flushed = steady_now();
-  bool dirty = false;
+  bool dirty = false;  // something is to be written, or to be said
   std::unique_lock lock(mutex_);
   for (;;) {
-    const auto has_news = [&] { return ending_ || !waiting_.empty(); };
+    const auto has_news = [&] { return ending_ || !waiting_.empty() || (lost_ && !dirty); };
     if (dirty) {
-      changed_.wait_until(
-          lock, flushed + std::chrono::duration_cast<SteadyTime::duration>(flush_after), has_news);
+      changed_.wait_until(lock, flushed + flush_after, has_news);
     } else {
       changed_.wait(lock, has_news);
     }
-    if (!waiting_.empty()) {
-      LearnedReply reply = std::move(waiting_.front());
-      waiting_.pop_front();
-      const size_t bytes = reply_bytes(reply);
-      lock.unlock();
-      const Status status = store_one(&reply);
-      lock.lock();
-      // What is being stored counts, too.
-      bytes_ -= bytes;
-      ++(status.ok() ? counts_.kept : counts_.dropped);
-      if (!status.ok()) tell(status);  // that it is well shows when it is on the disk
-      if (!dirty) flushed = steady_now();
-      dirty = true;
-    }
+    if (!dirty) flushed = steady_now();
+    dirty = dirty || lost_ || !waiting_.empty();
+    if (!waiting_.empty()) store_next(lock);
     const bool ends = ending_ && waiting_.empty();
     if (dirty && (ends || seconds_since(flushed) >= options_.flush_seconds)) {
-      lock.unlock();
-      const Status status = store_one(nullptr);
-      lock.lock();
-      tell(status);
+      dirty = !flush(lock);
       flushed = steady_now();
-      dirty = false;
     }
     if (ends) return;
   }
+}
+
+void LearnWriter::store_next(std::unique_lock<std::mutex>& lock) {
+  LearnedReply reply = std::move(waiting_.front());
+  waiting_.pop_front();
+  const size_t bytes = reply_bytes(reply);
+  lock.unlock();
+  const Status status = store_one(&reply);
+  lock.lock();
+  bytes_ -= bytes;  // what is being stored counts, too
+  stored_ = store_->counts();
+  if (!status.ok()) tell(status);  // that it is well shows when it is on the disk
+}
+
+bool LearnWriter::flush(std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  Status status = store_one(nullptr);
+  lock.lock();
+  stored_ = store_->counts();
+  if (status.ok() && std::exchange(lost_, false)) {
+    status = resource_exhausted("there are more than memory and disk take in time");
+  }
+  tell(status);
+  return status.ok();
 }
 
 }  // namespace aerie

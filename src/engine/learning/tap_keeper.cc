@@ -47,13 +47,14 @@ Status TapKeeper::open(const DraftSequence& sequence) {
 
 void TapKeeper::lose(Kept& kept) {
   bytes_ -= kept.taps.values.size() * sizeof(uint16_t);
-  kept.taps.values = {};
+  kept.taps.values = std::vector<uint16_t>();  // its memory, too
   kept.lost = true;
 }
 
 // Rows may come again after a suspension, and it may have taken others from the prefix cache.
 void TapKeeper::keep_rows(const DraftCommit& commit, Kept& kept) {
-  if (kept.lost || commit.rows == 0) return;
+  const auto first = static_cast<size_t>(commit.first);
+  if (kept.lost || commit.rows == 0 || first >= most_tokens_) return;
   const size_t all = commit.taps.size() / static_cast<size_t>(commit.rows);
   const size_t hidden = all / needs_.tap_layers.size(), width = hidden * places_.size();
   std::vector<uint16_t>& values = kept.taps.values;
@@ -63,9 +64,7 @@ void TapKeeper::keep_rows(const DraftCommit& commit, Kept& kept) {
     kept.taps.first_row = commit.first;
   }
   const auto begin = static_cast<size_t>(commit.first - kept.taps.first_row);
-  const auto first = static_cast<size_t>(commit.first);
   if (begin * width > values.size()) return lose(kept);
-  if (first >= most_tokens_) return;
   const size_t rows = std::min(static_cast<size_t>(commit.rows), most_tokens_ - first);
   const size_t before = values.size(), after = std::max(before, (begin + rows) * width);
   if (bytes_ + (after - before) * sizeof(uint16_t) > most_bytes_) return lose(kept);

@@ -83,12 +83,14 @@ std::vector<std::pair<std::string, std::string>> feature_metadata(const FeatureK
           {kHiddenKey, fmt::format("{}", kind.hidden)}};
 }
 
-Expected<FeatureFiles> FeatureFiles::open(const std::string& folder) {
+Expected<FeatureFiles> FeatureFiles::open(const std::string& folder, bool served) {
   FeatureFiles out;
   AERIE_ASSIGN_OR_RETURN(const std::vector<std::string> paths,
                          paths_in(folder, "features-", ".safetensors"));
   for (const std::string& path : paths) {
-    AERIE_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::open(path));
+    Expected<SafetensorsFile> opened = SafetensorsFile::open(path);
+    if (served && opened.status().code() == StatusCode::kNotFound) continue;
+    AERIE_ASSIGN_OR_RETURN(SafetensorsFile file, std::move(opened));
     AERIE_ASSIGN_OR_RETURN(FeatureKind kind, kind_of(file));
     if (out.files.empty()) out.kind = kind;
     if (kind != out.kind) {

@@ -43,8 +43,9 @@ struct FeatureFiles {
   std::unordered_map<std::string, Place> tensors;  // by sample id
 
   // kInvalidData, naming the file, for what is broken, for files of two kinds and for a sample that
-  // is there twice.
-  static Expected<FeatureFiles> open(const std::string& folder);
+  // is there twice. Of a folder that is `served` (DataInfo) files may go at any time, which then
+  // count as if they had never been there.
+  static Expected<FeatureFiles> open(const std::string& folder, bool served = false);
 };
 
 // kInvalidArgument if what is there is of other layers or of another model.

@@ -94,7 +94,7 @@ Status StoredFeatures::read_bfloats(const Sample& sample, std::span<uint16_t> ou
 Expected<std::unique_ptr<FeatureSource>> stored_features(const std::string& folder,
                                                          std::vector<int32_t> tap_layers) {
   AERIE_ASSIGN_OR_RETURN(const DataInfo info, read_info(folder));
-  AERIE_ASSIGN_OR_RETURN(FeatureFiles files, FeatureFiles::open(folder));
+  AERIE_ASSIGN_OR_RETURN(FeatureFiles files, FeatureFiles::open(folder, info.served));
   if (files.files.empty()) {
     return Status(StatusCode::kNotFound,
                   folder +
