@@ -10,7 +10,7 @@
 #include "engine/learning/tap_keeper.h"
 #include "tests/testing/test_drafters.h"
 
-namespace aerie::train::tap_keeper_test {
+namespace aerie::tap_keeper_test {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -109,4 +109,4 @@ TEST_F(TapKeeperTest, IsBounded) {
   EXPECT_EQ(rows(*keeper_->take(5)).size(), 7U);
 }
 
-}  // namespace aerie::train::tap_keeper_test
+}  // namespace aerie::tap_keeper_test

@@ -1,4 +1,4 @@
-#include "tests/train/data/learned_replies.h"
+#include "tests/engine/learning/learned_replies.h"
 
 #include <gtest/gtest.h>
 

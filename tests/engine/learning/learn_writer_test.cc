@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "engine/learning/learn_writer.h"
+#include "tests/engine/learning/learned_replies.h"
 #include "tests/testing/file_size_limit.h"
 #include "tests/train/data/data_folder.h"
-#include "tests/train/data/learned_replies.h"
 
 namespace aerie::train::learn_writer_test {
 

@@ -17,14 +17,14 @@
 #include "base/files.h"
 #include "engine/learning/learn_store.h"
 #include "format/output_file.h"
+#include "tests/engine/learning/learned_replies.h"
 #include "tests/testing/file_size_limit.h"
 #include "tests/train/data/data_folder.h"
-#include "tests/train/data/learned_replies.h"
 #include "train/data/dataset.h"
 #include "train/data/features/features.h"
 #include "train/data/info.h"
 
-namespace aerie::train::learn_test {
+namespace aerie::train::learn_store_test {
 
 namespace fs = std::filesystem;
 using test::kLayers;
@@ -365,4 +365,4 @@ TEST(LearnStore, CanBeReadWhereverItWasKilled) {
   }
 }
 
-}  // namespace aerie::train::learn_test
+}  // namespace aerie::train::learn_store_test
