@@ -7,7 +7,8 @@
 #                         and UBSan the tests of what reads foreign bytes or raw memory, under
 #                         ThreadSanitizer those with threads
 #   ./test.sh --nightly   all of that for everything, every combination of what by day is combined in pairs,
-#                         clang-tidy, fuzzing for longer, training with PyTorch 2, and the package in a bare Debian
+#                         clang-tidy, fuzzing for longer, training with PyTorch 2, the Python package under
+#                         AddressSanitizer, and the package in a bare Debian
 # What has changed, scripts/changes.py says; nothing is left out by the clock. Where CI=true a test that is
 # skipped fails the run unless .ci/left_out names it.
 # Needs no input and a network only for what is missing; writes only to build/, dist/, models/ and ~/.cache.
@@ -321,6 +322,7 @@ if $full; then
 fi
 if $nightly; then
   stage "clang-tidy" check_tidy
+  stage "Python package, AddressSanitizer and UBSan" tests/python/sanitized.sh
   stage "training with PyTorch 2" test_torch
   stage "package in a bare Debian" scripts/check_package.sh
 fi

@@ -14,7 +14,11 @@ add_library(aerie_shared SHARED "${stub}")
 target_link_libraries(aerie_shared PRIVATE aerie_engine)
 # Nothing in the stub asks for what the headers promise.
 set_property(TARGET aerie_shared PROPERTY LINK_LIBRARY_OVERRIDE "WHOLE_ARCHIVE,aerie_engine,aerie_decode")
-target_link_options(aerie_shared PRIVATE "LINKER:--version-script=${map}" LINKER:--no-undefined)
+target_link_options(aerie_shared PRIVATE "LINKER:--version-script=${map}")
+# A sanitizer's names come with the program.
+if(NOT AERIE_SANITIZE)
+  target_link_options(aerie_shared PRIVATE LINKER:--no-undefined)
+endif()
 # While the version begins with 0, every second number is an interface of its own.
 set_target_properties(aerie_shared PROPERTIES
   OUTPUT_NAME aerie EXPORT_NAME aerie LINK_DEPENDS "${map}"

@@ -460,8 +460,8 @@ std::function<Expected<ConvertOptions>()> add_convert_flags(CLI::App& app) {
   ConvertOptions& o = flags->options;
   app.add_option("MODEL", o.input, std::string(kModelHelp) + ", or a draft head")->required();
   app.add_option("OUT,-o,--output", o.output,
-                 "The GGUF file to write, NAME.gguf; of safetensors, a folder (with --type q8_0); "
-                 "of PyTorch's files, a folder or a .safetensors file")
+                 "The GGUF file to write, NAME.gguf; of safetensors, a folder (with --type q8_0 or "
+                 "q4_0); of PyTorch's files, a folder or a .safetensors file")
       ->required();
   app.add_option("--type", flags->type,
                  "Type of the weights: q8_0, q4_0, bf16, ... (default: as they are)");

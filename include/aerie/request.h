@@ -54,6 +54,8 @@ struct Request {
   // requests of the same tenant alone; empty: one tenant of them all.
   std::string tenant = {};
   std::optional<std::chrono::steady_clock::time_point> deadline = {};
+  // Prompt and reply may be kept for training where the engine keeps any.
+  bool learn = true;
 
   bool trace = false;  // ReplyDelta::tree is wanted
 

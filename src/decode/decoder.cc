@@ -127,6 +127,7 @@ Status Decoder::attach(Sequence& sequence) {
   DraftSequence draft;
   draft.id = sequence.id;
   draft.tenant = sequence.options.tenant;
+  draft.learn = sequence.options.learn;
   draft.drafter = sequence.options.drafter;
   draft.shadow = sequence.options.shadow;
   draft.shadow_stats = &sequence.stats.shadow;

@@ -30,7 +30,8 @@ struct SequenceOptions {
   Pooling pooling = Pooling::kNone;  // else it ends with its prompt, and speculates not
   bool trace = false;                // Sequence::draft is wanted
   bool speculate = true;
-  int drafter = 0;  // DraftSequence::drafter, and shadow
+  bool learn = false;  // DraftSequence::learn
+  int drafter = 0;     // DraftSequence::drafter, and shadow
   int shadow = -1;
   int max_draft_depth = 0;  // no node deeper than this; 0: as the drafter has it
   // What the output must keep to, in the state before it; null: any text. Not changed.

@@ -42,6 +42,8 @@ struct DraftSequence {
   // Whose text it is: what is learnt of it serves sequences of the same tenant alone. Holds during
   // open().
   std::string_view tenant = {};
+  // What is read and written of it may be kept for training.
+  bool learn = false;
   // Which drafter, of one that is a choice among several (draft/auto/choice.h).
   int drafter = 0;
   // Of the same choice, one that drafts on paper, and what of that is counted, which outlives the

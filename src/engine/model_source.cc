@@ -9,7 +9,7 @@
 #include "format/gguf/gguf_write.h"
 #include "format/gguf/metadata_builder.h"
 #include "format/input_file.h"
-#include "format/safetensors/int8_folder.h"
+#include "format/safetensors/quantized_folder.h"
 #include "format/torch/torch_folder.h"
 #include "hub/locate.h"
 #include "model/import/hugging_face_file.h"
@@ -78,9 +78,11 @@ bool is_for_folder(const ConvertOptions& options) {
 }
 
 Expected<int64_t> convert_folder(const ConvertOptions& options) {
-  if (options.weight_type == DType::kQ8_0) return write_int8_folder(options.input, options.output);
+  const bool fits = options.weight_type == DType::kQ8_0 || options.weight_type == DType::kQ4_0;
+  if (fits) return write_quantized_folder(options.input, options.output, *options.weight_type);
   return invalid_argument(
-      "{}: name the GGUF file to be written, which ends in .gguf; or ask for the type q8_0, in "
+      "{}: name the GGUF file to be written, which ends in .gguf; or ask for the type q8_0 or "
+      "q4_0, in "
       "which safetensors can be written to a folder",
       options.output);
 }

@@ -69,8 +69,8 @@ struct ConvertReport {
 //
 // PyTorch's files become safetensors instead, of the types that they have
 // (format/torch/torch_folder.h). And a Hugging Face folder, or a safetensors file, becomes a folder
-// if the output's name does not end in ".gguf" (format/safetensors/int8_folder.h): the weight type
-// must be Q8_0.
+// if the output's name does not end in ".gguf" (format/safetensors/quantized_folder.h): the weight
+// type must be Q8_0 or Q4_0.
 Expected<ConvertReport> convert_model(const ConvertOptions& options);
 
 }  // namespace aerie

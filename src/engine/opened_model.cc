@@ -402,7 +402,9 @@ Expected<PassCost> Opening::find_pass_cost(int max_rows) {
   if (profile_) return PassCost(profile_->pass_cost);
   std::optional<Turns::Member> turn;  // so that nothing else runs meanwhile
   if (options_.turns != nullptr) turn.emplace(options_.turns).begin();
-  auto cost = measure_pass_cost(*out_.model, *out_.cache, {max_rows});
+  PassCostLimits limits = {max_rows};
+  limits.max_positions = options_.context;
+  auto cost = measure_pass_cost(*out_.model, *out_.cache, limits);
   if (turn) turn->end(false);
   return cost;
 }

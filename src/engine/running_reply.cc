@@ -101,6 +101,7 @@ std::unique_ptr<Job> RunningReply::make_job(JobId id, const Drafters& drafters, 
   options.stop = &reply_;
   options.speculate =
       (drafters.drafter >= 0 || drafters.shadow >= 0) && request_.pooling == Pooling::kNone;
+  options.learn = learning_ != nullptr && request_.learn;
   options.drafter = drafters.drafter;
   options.shadow = drafters.shadow;
   std::unique_ptr<TokenConstraint> constraint;
@@ -165,6 +166,7 @@ void RunningReply::on_end(JobEnd end, const Status& status, const Sequence* sequ
   out.stop_string = reply_.stop_string();
   out.prompt_tokens = static_cast<int>(request_.prompt.size());
   if (sequence != nullptr) {
+    if (learning_ != nullptr) learning_->on_end(*sequence, end == JobEnd::kFailed);
     if (end == JobEnd::kFinished) out.finish = sequence->finish;
     if (out.finish == FinishReason::kError) out.status = sequence->constraint->status();
     out.stats = sequence->stats;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "aerie/request.h"
+#include "engine/learning/learning.h"
 #include "engine/opened_model.h"
 #include "engine/reply.h"
 #include "engine/service_stats.h"
@@ -43,6 +44,8 @@ class RunningReply final : public JobListener {
 
   // Of a request that has not reached the scheduler.
   void refuse(JobEnd end, const Status& status = {}) { on_end(end, status, nullptr); }
+  // Hears of its end. May be null; must outlive it.
+  void set_learning(Learning* learning) { learning_ = learning; }
   // As long as this is there.
   void hold(std::shared_ptr<const void> what) { held_ = std::move(what); }
   const std::string& client() const { return request_.client; }
@@ -63,6 +66,7 @@ class RunningReply final : public JobListener {
   std::optional<Clock::time_point> first_token_;
   bool ended_ = false;
   std::shared_ptr<const void> held_;
+  Learning* learning_ = nullptr;
   ServiceStats* totals_;
   SequenceStats counted_;  // what totals_ has of it already
   int counted_tokens_ = 0;

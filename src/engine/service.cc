@@ -102,6 +102,7 @@ class EngineService final : public Service {
   void take_mail(Scheduler& scheduler, std::vector<Arrival>& arrivals, std::vector<Id>& cancels);
   void run_tasks(std::vector<std::function<void()>>& tasks);
   void on_thread(std::function<void()> task);
+  Status take_needs();
   void retire();
   void publish(const Scheduler& scheduler, double busy);
 
@@ -113,6 +114,7 @@ class EngineService final : public Service {
   const Expected<Pooling> pooling_;
   std::shared_ptr<GrammarPool> pool_;
   std::unique_ptr<LiveSpeculations> live_;
+  std::unique_ptr<Learning> learning_;  // null: nothing is kept of replies
   std::unique_ptr<Decoder> decoder_;
 
   // The thread's own.
@@ -139,7 +141,12 @@ Status EngineService::start() {
   AERIE_ASSIGN_OR_RETURN(live_, LiveSpeculations::make(opened_, options_.max_sequences));
   DecoderOptions decoder = opened_.decoder;
   decoder.reuse_prefixes = options_.prefix_cache;
-  decoder_ = std::make_unique<Decoder>(*opened_.model, *opened_.cache, &live_->drafter(), decoder);
+  Drafter* drafter = &live_->drafter();
+  if (options_.learn.store != nullptr) {
+    AERIE_ASSIGN_OR_RETURN(learning_, Learning::start(opened_, *drafter, options_.learn));
+    drafter = &learning_->drafter();
+  }
+  decoder_ = std::make_unique<Decoder>(*opened_.model, *opened_.cache, drafter, decoder);
   start_pool();
   thread_ = std::thread([this] { run(); });
   return {};
@@ -208,6 +215,7 @@ Expected<Service::Id> EngineService::submit(Request request, std::shared_ptr<Rep
   if (request.shadow >= 0 && drafters[1] != nullptr) arrival.drafters.shadow = *drafters[1];
   arrival.reply =
       std::make_unique<RunningReply>(std::move(request), std::move(sink), tokenizer(), &totals_);
+  arrival.reply->set_learning(learning_.get());
   arrival.reply->hold(std::make_shared<const decltype(drafters)>(drafters));
   Id id = 0;
   {
@@ -239,6 +247,11 @@ void EngineService::cancel(Id id) {
 ServiceStats EngineService::stats() const {
   const std::lock_guard lock(mutex_);
   ServiceStats stats = published_;
+  if (learning_ != nullptr) {
+    const LearnWriter::Counts counts = learning_->counts();
+    stats.learned = counts.kept;
+    stats.learned_dropped = counts.dropped;
+  }
   // What is on its way to the thread waits, too.
   stats.waiting = std::max(stats.waiting, unfinished_ - stats.running);
   return stats;
@@ -264,8 +277,15 @@ void EngineService::on_thread(std::function<void()> task) {
   mail_.notify_one();
 }
 
+// What drafters want of passes has changed.
+Status EngineService::take_needs() {
+  if (learning_ != nullptr) AERIE_RETURN_IF_ERROR(learning_->drafter().refresh());
+  decoder_->on_new_needs();
+  return {};
+}
+
 void EngineService::run_tasks(std::vector<std::function<void()>>& tasks) {
-  if (live_->sweep()) decoder_->on_new_needs();
+  if (live_->sweep()) (void)take_needs();  // no more than before
   for (const auto& task : tasks) task();
   tasks.clear();
 }
@@ -279,7 +299,13 @@ Expected<int> EngineService::add_speculation(const SpeculativeConfig& config) {
   on_thread([this, config, promise = std::move(promise)] {
     try {
       Expected<int> added = live_->add(config);
-      if (added.ok()) decoder_->on_new_needs();
+      if (added.ok()) {
+        if (Status status = take_needs(); !status.ok()) {
+          (void)live_->remove(*added);
+          live_->sweep();
+          added = std::move(status);
+        }
+      }
       promise->set_value(std::move(added));
     } catch (const std::bad_alloc&) {
       promise->set_value(no_memory());

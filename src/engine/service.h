@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "draft/speculative_config.h"
 #include "engine/engine_options.h"
+#include "engine/learning/learning.h"
 #include "engine/service_stats.h"
 #include "grammar/grammar.h"
 #include "model/import/suggested_sampling.h"
@@ -33,6 +34,7 @@ struct ServiceOptions {
   // kLeastGrammarBytes and kMostGrammarBytes.
   int64_t grammar_bytes = 0;
   int grammar_threads = 2;  // that prepare constraints, beside those that decode
+  LearnOptions learn = {};  // what is kept of replies for training
 
   static constexpr int64_t kLeastGrammarBytes = int64_t{64} << 20;
   static constexpr int64_t kMostGrammarBytes = int64_t{256} << 20;

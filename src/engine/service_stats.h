@@ -32,6 +32,9 @@ struct ServiceStats {
   int64_t records_written = 0;
   int64_t records_dropped = 0;   // since writing them was too slow, or failed
   int64_t records_left_out = 0;  // since they have grammars, which are texts
+  // Of replies that are kept for training (engine/learning/learning.h).
+  int64_t learned = 0;
+  int64_t learned_dropped = 0;  // since writing them was too slow, or failed
 };
 
 // Adds the counters of another service; running, waiting and cache_usage stay.
@@ -53,6 +56,8 @@ inline void add_counters(const ServiceStats& of, ServiceStats& to) {
   to.records_written += of.records_written;
   to.records_dropped += of.records_dropped;
   to.records_left_out += of.records_left_out;
+  to.learned += of.learned;
+  to.learned_dropped += of.learned_dropped;
 }
 
 }  // namespace aerie

@@ -54,8 +54,8 @@ std::string descriptor_path(int fd) {
 }
 
 // Without a name there is nothing to be left behind, however this process ends.
-int open_nameless(const std::string& path) {
-  const int fd = open(folder_of(path).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+int open_nameless(const std::string& path, unsigned mode) {
+  const int fd = open(folder_of(path).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, mode);
   if (fd < 0 || access(descriptor_path(fd).c_str(), F_OK) == 0) return fd;
   close(fd);
   return -1;
@@ -118,20 +118,20 @@ OutputFile::~OutputFile() {
   if (!temporary_.empty()) unlink(temporary_.c_str());
 }
 
-Expected<OutputFile> OutputFile::create(const std::string& path) {
+Expected<OutputFile> OutputFile::create(const std::string& path, unsigned mode) {
   AERIE_ASSIGN_OR_RETURN(const OutputPlace place, find_output(path));
   if (place.descriptor >= 0) return OutputFile(path, place.descriptor, false);
-  return create_beside(place.path);
+  return create_beside(place.path, mode);
 }
 
-Expected<OutputFile> OutputFile::create_beside(const std::string& path) {
+Expected<OutputFile> OutputFile::create_beside(const std::string& path, unsigned mode) {
   struct stat info = {};
   const bool is_there = stat(path.c_str(), &info) == 0;
   if (is_there && access(path.c_str(), W_OK) != 0) return system_error(path, kCannotWrite, errno);
-  OutputFile file(path, open_nameless(path), true);
+  OutputFile file(path, open_nameless(path, mode), true);
   if (file.fd_ < 0) {
-    file.temporary_ = make_temporary(path, [&file](const char* name) {
-      return file.fd_ = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    file.temporary_ = make_temporary(path, [&](const char* name) {
+      return file.fd_ = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     });
   }
   if (file.fd_ < 0) return system_error(path, kCannotWrite, errno);
@@ -185,8 +185,8 @@ Status OutputFile::commit(Sync sync) {
   return Status();
 }
 
-Status write_file(const std::string& path, std::string_view text) {
-  AERIE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::create(path));
+Status write_file(const std::string& path, std::string_view text, unsigned mode) {
+  AERIE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::create(path, mode));
   AERIE_RETURN_IF_ERROR(file.write(std::as_bytes(std::span(text))));
   return file.commit();
 }

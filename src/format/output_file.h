@@ -32,8 +32,10 @@ Expected<OutputPlace> find_output(const std::string& path);
 class OutputFile {
  public:
   // What is at `path` stays as it is for now. kNotFound if there is no such folder,
-  // kInvalidArgument if no file can be made there. A pipe is waited for as by find_output().
-  static Expected<OutputFile> create(const std::string& path);
+  // kInvalidArgument if no file can be made there. A pipe is waited for as by find_output(). `mode`
+  // is that of a file that was not there, but for what the process's umask takes away.
+  static Expected<OutputFile> create(const std::string& path, unsigned mode = kUsualMode);
+  static constexpr unsigned kUsualMode = 0666;
 
   // Without commit(), nothing is left of what was written to a file.
   ~OutputFile();
@@ -56,7 +58,7 @@ class OutputFile {
  private:
   OutputFile(std::string path, int fd, bool is_regular)
       : path_(std::move(path)), fd_(fd), is_regular_(is_regular) {}
-  static Expected<OutputFile> create_beside(const std::string& path);
+  static Expected<OutputFile> create_beside(const std::string& path, unsigned mode);
   Status name_temporary();
 
   std::string path_;       // links followed
@@ -67,6 +69,7 @@ class OutputFile {
 };
 
 // A file of this text, or none, as by OutputFile.
-Status write_file(const std::string& path, std::string_view text);
+Status write_file(const std::string& path, std::string_view text,
+                  unsigned mode = OutputFile::kUsualMode);
 
 }  // namespace aerie

@@ -10,30 +10,35 @@
 namespace aerie {
 namespace {
 
-constexpr size_t kFew = 64, kMany = size_t{4} << 20;  // bytes of a rank
-constexpr int kShortTimes = 201, kLongTimes = 9;
+constexpr size_t kFew = 64, kMany = size_t{1} << 20;  // bytes of a rank
+constexpr int kShortRuns = 21, kLongRuns = 9;
+// Of one measurement, which is their mean: where one rank begins as the other's part comes, every
+// second gather takes no time and the rest twice as long.
+constexpr int kShortRun = 10, kLongRun = 4;
 
-double median_seconds(Group& group, size_t bytes, int times) {
+// Of a gather, in a median run.
+double median_seconds(Group& group, size_t bytes, int runs, int length) {
   const auto ranks = static_cast<size_t>(group.size());
   std::vector<std::byte> memory(ranks * bytes);
   std::vector<std::span<std::byte>> parts;
   for (size_t r = 0; r < ranks; ++r) parts.push_back(std::span(memory).subspan(r * bytes, bytes));
   std::vector<double> seconds;
-  for (int i = 0; i < times; ++i) {
+  for (int i = 0; i < runs; ++i) {
     const SteadyTime start = steady_now();
-    group.all_gather(parts);
-    seconds.push_back(seconds_since(start));
+    for (int k = 0; k < length; ++k) group.all_gather(parts);
+    seconds.push_back(seconds_since(start) / length);
   }
-  std::ranges::nth_element(seconds, seconds.begin() + times / 2);
-  return seconds[static_cast<size_t>(times) / 2];
+  std::ranges::nth_element(seconds, seconds.begin() + runs / 2);
+  return seconds[static_cast<size_t>(runs) / 2];
 }
 
 }  // namespace
 
 Link measure_link(Group& group) {
   Link link;
-  link.latency = median_seconds(group, kFew, kShortTimes);
-  const double seconds = std::max(1e-9, median_seconds(group, kMany, kLongTimes) - link.latency);
+  link.latency = median_seconds(group, kFew, kShortRuns, kShortRun);
+  const double seconds =
+      std::max(1e-9, median_seconds(group, kMany, kLongRuns, kLongRun) - link.latency);
   link.bandwidth = static_cast<double>(kMany) * (group.size() - 1) / seconds;
   return link;
 }

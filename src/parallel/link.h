@@ -12,7 +12,7 @@ struct Link {
   double bandwidth = 0.0;  // bytes a second that a rank gives, all receivers together
 };
 
-// All ranks at once: the leader's are the figures that count (median of repetitions).
+// All ranks at once: the leader's are the figures that count (medians of runs of several gathers).
 Link measure_link(Group& group);
 
 // A pass of a model that `ranks` share, as measured.

@@ -266,6 +266,9 @@ void add_stats(const ServiceStats& stats, ServiceFamilies& out) {
               stats.records_dropped);
   out.counter("aerie:records_left_out_total", "Replies not recorded since they have grammars",
               stats.records_left_out);
+  out.counter("aerie:learned_total", "Replies that were kept for training", stats.learned);
+  out.counter("aerie:learned_dropped_total", "Replies that could not be kept for training in time",
+              stats.learned_dropped);
 }
 
 // A family stands once on the page, with what all models have of it.

@@ -251,7 +251,7 @@ TEST_F(HuggingFaceEngine, FoldersInEightBitsAreTheSameAsConvertedAtLoad) {
   options.output = folder_ + "_int8";
   const Status status = convert_model(options).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(status.message(), HasSubstr("ends in .gguf; or ask for the type q8_0"));
+  EXPECT_THAT(status.message(), HasSubstr("ends in .gguf; or ask for the type q8_0 or q4_0"));
   options.weight_type = DType::kQ8_0;
   const auto report = convert_model(options);
   ASSERT_TRUE(report.ok()) << report.status().message();

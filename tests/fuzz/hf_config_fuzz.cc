@@ -12,8 +12,8 @@
 
 #include "format/gguf/gguf_types.h"
 #include "format/json.h"
-#include "model/import/eight_bit_weights.h"
 #include "model/import/hugging_face_import.h"
+#include "model/import/weights/eight_bit_weights.h"
 #include "model/registry.h"
 #include "tests/fuzz/fuzz_target.h"
 

@@ -32,7 +32,7 @@ CASES = {
     "asymmetric": ("int-quantized", torch.bfloat16, {"strategy": "group", "group_size": 32, "symmetric": False}, True),
     "packed": ("pack-quantized", torch.bfloat16, {"strategy": "group", "group_size": 32, "num_bits": 4}, False),
 }
-REFUSED = ("asymmetric", "packed")
+REFUSED = ("asymmetric",)
 
 
 class Layer(torch.nn.Module):
@@ -58,6 +58,12 @@ def scales_of(weight, args):
     if args.strategy == "channel":
         return calculate_qparams(weight.amin(1, keepdim=True), weight.amax(1, keepdim=True), args)
     return calculate_qparams(weight.amin(), weight.amax(), args)
+
+
+def unpacked(packed, scale):
+    """Code times scale, in F32, of eight codes in each integer."""
+    codes = torch.stack([packed >> (4 * i) & 15 for i in range(8)], 2).flatten(1) - 8
+    return codes.float() * scale.float().repeat_interleave(codes.shape[1] // scale.shape[1], 1)
 
 
 def make(name, form, dtype, weights, activations):
@@ -88,6 +94,9 @@ def make(name, form, dtype, weights, activations):
     if name not in REFUSED:
         values = {}
         for module_name, module in modules.items():
+            if form == "pack-quantized":
+                values[f"{module_name}.weight"] = unpacked(module.weight_packed, module.weight_scale).contiguous()
+                continue
             # The package rounds products to the type of the scales; in F32 they are what the file says.
             state = {"weight": module.weight, "weight_scale": module.weight_scale.float()}
             out = BaseCompressor.get_value_from_registry(form).decompress(state, scheme)

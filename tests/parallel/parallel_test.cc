@@ -6,12 +6,16 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "parallel/link.h"
 #include "parallel/rank_message.h"
 #include "parallel/split_backend.h"
@@ -218,6 +222,38 @@ TEST(LinkCost, IsMeasuredByAll) {
   for (std::thread& other : others) other.join();
   EXPECT_GT(link.latency, 0.0);
   EXPECT_GT(link.bandwidth, 1e6);
+}
+
+// Two ranks of which one began as the other's first part came: two gathers together take two
+// latencies, the second of them nothing.
+class SlowGroup final : public Group {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  std::string name(int) const override { return ""; }
+  int neighbours() const override { return 1; }
+  void tell(std::span<const std::byte>) override {}
+  void listen(std::vector<std::byte>&) override {}
+  void answer(std::span<const std::byte>) override {}
+  std::vector<std::vector<std::byte>> collect() override { return {}; }
+  void all_gather(std::span<const std::span<std::byte>>) override {
+    if (++gathers_ % 2 != 0) return;
+    const SteadyTime start = steady_now();
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    longest = std::max(longest, seconds_since(start));
+  }
+
+  double longest = 0.0;  // on a machine that is busy
+
+ private:
+  int gathers_ = 0;
+};
+
+TEST(LinkCost, OfRanksThatTakeTurns) {
+  SlowGroup group;
+  const Link link = measure_link(group);
+  EXPECT_GE(link.latency, 1.0e-3);
+  EXPECT_LT(link.latency, group.longest);
 }
 
 TEST(Messages, ABatchArrivesWhole) {

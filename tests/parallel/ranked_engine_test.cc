@@ -9,8 +9,10 @@
 #include <thread>
 #include <vector>
 
+#include "base/errors.h"
 #include "engine/engine.h"
 #include "engine/rank_setup.h"
+#include "parallel/leading_model.h"
 #include "tests/testing/temporary_model.h"
 #include "tests/testing/thread_ranks.h"
 
@@ -92,6 +94,24 @@ TEST(Engines, RanksWithOtherFilesAreRefused) {
   EXPECT_NE(engine.status().message().find("not the file that the leader has"), std::string::npos);
   // Those that could be opened are closed again, and the next is tried anew.
   EXPECT_FALSE(Engine::open(ranked.options(), {}).ok());
+}
+
+TEST(Engines, RanksOfAnotherVersionAreRefused) {
+  test::ThreadGroup group(2);
+  Status ended = internal_error("it has not ended");
+  std::thread other([&, own = group.rank(1)] { ended = follow_leader("nowhere.gguf", *own); });
+  const std::shared_ptr<Group> leader = group.rank(0);
+  RankSetup setup;
+  setup.version = "99.0.1";
+  tell_setup(setup, *leader);
+  const Status status = collect_statuses(*leader);
+  group.leave();
+  other.join();
+  EXPECT_TRUE(ended.ok()) << ended.message();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("rank 1: "), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("the leader is 99.0.1: install the same"), std::string::npos)
+      << status.message();
 }
 
 TEST(Engines, RanksThatHaveNotMetAreRefused) {

@@ -52,6 +52,25 @@ TEST(KeyLines, NamesAndLimits) {
   EXPECT_EQ(two->limits.concurrent, 1);
 }
 
+TEST(KeyLines, SayWhoIsNotLearnedFrom) {
+  server::ApiKeys keys;
+  const Status added = keys.add_lines("one Ada learn=no rpm=60
+                                      sha256
+                                      : " + server::hash_key(" two ") + " rpm = 5 learn = no three
+                                        "
+                                        "four learn=yes
+                                        ",
+                                        "k");
+  ASSERT_TRUE(added.ok()) << added.message();
+  EXPECT_FALSE(keys.find("one")->learn);
+  EXPECT_EQ(keys.find("one")->limits.requests, 60);
+  EXPECT_FALSE(keys.find("two")->learn);
+  EXPECT_TRUE(keys.find("three")->learn);
+  EXPECT_TRUE(keys.find("four")->learn);
+  EXPECT_THAT(keys.add_lines("five learn=perhaps\n", "k").message(),
+              HasSubstr("learn= is followed by yes or no"));
+}
+
 TEST(KeyLines, SayWhatIsWrongAndWhere) {
   for (const char* bad :
        {"rpm=0", "rpm=", "rpm=-1", "rpm=1.5", "rpm=60x", "rpm=99999999999999999999", "rps=1", "=1",

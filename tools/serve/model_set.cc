@@ -54,6 +54,8 @@ constexpr std::array kServerFlags = {
     "record-share",
     "record-mib",
     "record-texts",
+    "learn",
+    "learn-mib",
     "audit-log",
     "trust-proxy",
     "share-learning",

@@ -165,10 +165,24 @@ void put_over(const SuggestedSampling& asked, SuggestedSampling& sampling) {
   put(asked.repetition_penalty, sampling.repetition_penalty);
 }
 
+// What --learn says. Before the model is loaded, so that a wrong path is no surprise later.
+Status open_learning(const ServeOptions& options, server::LineLog& log, LearnOptions& out) {
+  if (options.learn_folder.empty()) return {};
+  AERIE_ASSIGN_OR_RETURN(
+      LearnStore store,
+      in_context(LearnStore::open(options.learn_folder, int64_t{options.learn_mib} << 20),
+                 "--learn"));
+  out.store = std::make_shared<LearnStore>(std::move(store));
+  out.warn = [&log](const std::string& message) { log.message(message); };
+  return {};
+}
+
 Expected<std::unique_ptr<Service>> open_recorded(const ServeOptions& options,
                                                  server::LineLog& log) {
-  if (options.record_folder.empty()) return open_service(options.engine, options.service);
-  // Before the model is loaded, so that a wrong path is no surprise later.
+  ServiceOptions service = options.service;
+  AERIE_RETURN_IF_ERROR(open_learning(options, log, service.learn));
+  if (options.record_folder.empty()) return open_service(options.engine, service);
+  // Likewise.
   AERIE_ASSIGN_OR_RETURN(
       RecordFolder folder,
       in_context(RecordFolder::open(options.record_folder, int64_t{options.record_mib} << 20),
@@ -176,7 +190,7 @@ Expected<std::unique_ptr<Service>> open_recorded(const ServeOptions& options,
   RecordingOptions recording = options.recording;
   recording.seed = std::random_device()();
   recording.writer.warn = [&log](const std::string& message) { log.message(message); };
-  return open_recording_service(options.engine, options.service, recording, std::move(folder));
+  return open_recording_service(options.engine, service, recording, std::move(folder));
 }
 
 Expected<server::OpenedService> open(const ServeOptions& options, server::LineLog& log) {

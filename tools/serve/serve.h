@@ -35,6 +35,8 @@ struct ServeOptions {
   RecordingOptions recording;
   std::string record_folder;     // empty: nothing is recorded
   int record_mib = 256;          // of all records in it
+  std::string learn_folder;      // empty: nothing is kept to learn from
+  int learn_mib = 2048;          // of all that is kept in it
   server::ServerOptions server;  // but for GateOptions::log
   KeySource keys;                // server.gate.keys are what it held at first
   double drain_seconds = 30.0;

@@ -163,6 +163,16 @@ void add_recording_flags(CLI::App& app, ServeFlags& flags) {
                "Prompts, replies and grammars as texts, too, not as token ids alone");
 }
 
+void add_learning_flags(CLI::App& app, ServeOptions& options) {
+  const FlagGroup group(app, "Learning");
+  app.add_option("--learn", options.learn_folder,
+                 "Keep what requests ask and get, and what the model's layers hold then, in this "
+                 "folder, for `aerie train --data` to learn from");
+  add_shown(app, "--learn-mib", options.learn_mib,
+            "Of all that is kept there; the oldest goes first")
+      ->check(CLI::Range(8, 1 << 24));
+}
+
 void add_holdback(CLI::App& app, server::ApiOptions& api) {
   add_shown(app, "--holdback", api.holdback,
             "The share of requests that are answered plainly, so that /metrics says what "
@@ -350,6 +360,9 @@ Status check_model_set(const ServeOptions& options) {
   if (!options.record_folder.empty()) {
     return invalid_argument("--record is for a server of one model");
   }
+  if (!options.learn_folder.empty()) {
+    return invalid_argument("--learn is for a server of one model");
+  }
   if (!options.server.api.model_names.empty()) {
     return invalid_argument(
         "--served-model-name is for a server of one model: name several in the file of --models");
@@ -366,6 +379,12 @@ Status check_recording(const ServeFlags& flags) {
     }
   }
   return {};
+}
+
+Status check_learning(const ServeFlags& flags) {
+  if (!flags.options.learn_folder.empty()) return {};
+  if (flags.app->get_option("--learn-mib")->count() == 0) return {};
+  return invalid_argument("--learn-mib says how much --learn keeps: give --learn DIR too");
 }
 
 Status read_clients(const ServeFlags& flags, server::ServerOptions& out) {
@@ -398,6 +417,7 @@ Expected<ServeOptions> finish(ServeFlags& flags) {
   AERIE_RETURN_IF_ERROR(read_engine_flags(*flags.app, flags.engine, options.engine));
   AERIE_RETURN_IF_ERROR(read_offers(flags, options.engine));
   AERIE_RETURN_IF_ERROR(check_recording(flags));
+  AERIE_RETURN_IF_ERROR(check_learning(flags));
   AERIE_RETURN_IF_ERROR(check_model_set(options));
   for (const std::string& origin : options.server.gate.cors_origins) {
     AERIE_RETURN_IF_ERROR(server::check_origin(origin).with_context("--cors-origin"));
@@ -433,6 +453,7 @@ std::function<Expected<ServeOptions>()> add_serve_options(CLI::App& app) {
   add_tenant_flags(app, *flags);
   add_limit_flags(app, *flags);
   add_recording_flags(app, *flags);
+  add_learning_flags(app, flags->options);
   add_speculation_flags(app, flags->engine, flags->options.engine);
   flags->options.engine.default_context = 0;
   add_engine_flags(app, flags->engine, flags->options.engine, "--max-model-len,--ctx");

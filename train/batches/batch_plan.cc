@@ -10,7 +10,7 @@ namespace aerie::train {
 namespace {
 
 // What a number is drawn for: streams of different uses do not meet.
-enum class Use : uint32_t { kOrder, kBatch };
+enum class Use : uint32_t { kOrder, kBatch, kPart };
 
 uint64_t draw(uint64_t seed, Use use, uint64_t a, uint32_t b) {
   const PhiloxBlock block = philox4x32(
@@ -41,6 +41,16 @@ std::vector<int32_t> in_order(size_t count) {
   return order;
 }
 
+// Whether a sample has a part in an epoch; the last one always has.
+bool takes_part(size_t sample, size_t count, const PlanOptions& options, int64_t epoch) {
+  if (options.oldest >= 1.0 || sample + 1 >= count) return true;
+  const double age = 1.0 - static_cast<double>(sample + 1) / static_cast<double>(count);
+  const uint64_t drawn =
+      draw(options.seed, Use::kPart, static_cast<uint64_t>(epoch), static_cast<uint32_t>(sample));
+  const auto uniform = static_cast<double>(drawn >> 11) * 0x1p-53;
+  return uniform < 1.0 - age * (1.0 - options.oldest);
+}
+
 }  // namespace
 
 std::vector<BatchSamples> plan_epoch(std::span<const int64_t> lengths, const PlanOptions& options,
@@ -51,6 +61,9 @@ std::vector<BatchSamples> plan_epoch(std::span<const int64_t> lengths, const Pla
     keys[i] =
         draw(options.seed, Use::kOrder, static_cast<uint64_t>(epoch), static_cast<uint32_t>(i));
   }
+  std::erase_if(order, [&](int32_t sample) {
+    return !takes_part(static_cast<size_t>(sample), lengths.size(), options, epoch);
+  });
   std::sort(order.begin(), order.end(), [&keys](int32_t a, int32_t b) {
     return std::pair(keys[static_cast<size_t>(a)], a) < std::pair(keys[static_cast<size_t>(b)], b);
   });

@@ -12,13 +12,16 @@ struct PlanOptions {
   int64_t batch_tokens = 2048;  // rows of a batch, if its samples do not end with more or fewer
   int64_t max_length = 2048;    // of a sample; what is longer is cut
   uint64_t seed = 1;
+  // Share of the epochs that the oldest sample has a part in; the newest, which stand last, have in
+  // all, those between in proportion.
+  double oldest = 1.0;
 };
 
 // Places of samples; not empty, and of at most batch_tokens rows unless it is a single sample.
 using BatchSamples = std::vector<int32_t>;
 
-// The batches of an epoch, from 0: all samples once, in an order that seed and epoch give.
-// `lengths` are those of the samples, none 0.
+// The batches of an epoch, from 0: all samples once (but for PlanOptions::oldest), in an order that
+// seed and epoch give. `lengths` are those of the samples, none 0.
 std::vector<BatchSamples> plan_epoch(std::span<const int64_t> lengths, const PlanOptions& options,
                                      int64_t epoch);
 

@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "train/batches/batch.h"
 #include "train/data/features/features.h"
-#include "train/data/sample.h"
+#include "engine/samples/sample.h"
 #include "train/methods/training_method.h"
 
 namespace aerie::train {

@@ -36,9 +36,7 @@ class FolderFeatures final : public FeatureSource {
   FeatureSource* add(std::unique_ptr<FeatureSource> source) {
     return sources_.emplace_back(std::move(source)).get();
   }
-  void assign(const Dataset& dataset, FeatureSource* source) {
-    for (const Sample& sample : dataset.samples) of_sample_[&sample] = source;
-  }
+  void assign(const Sample& sample, FeatureSource* source) { of_sample_[&sample] = source; }
 
  private:
   std::vector<int32_t> layers_;
@@ -109,31 +107,33 @@ std::vector<int64_t> TrainingData::token_counts(int vocab) const {
 Status TrainingData::open_features(const MethodNeeds& needs, int layers) {
   const std::vector<int32_t> taps = feature_layers(needs, layers);
   if (taps.empty()) return {};
+  const bool computes = options_.features != DataOptions::Features::kStored;
   auto all = std::make_unique<FolderFeatures>(taps);
-  FeatureSource* computed = nullptr;
+  std::vector<const Sample*> rest;  // without stored ones
   for (size_t i = 0; i < datasets_.size(); ++i) {
+    FeatureSource* stored = nullptr;
     if (options_.features != DataOptions::Features::kComputed) {
-      auto stored = stored_features(options_.folders[i], taps);
-      const bool none = stored.status().code() == StatusCode::kNotFound;
-      if (stored.ok()) {
-        all->assign(datasets_[i], all->add(*std::move(stored)));
-        continue;
-      }
-      if (!none || options_.features == DataOptions::Features::kStored) return stored.status();
+      auto opened = stored_features(options_.folders[i], taps);
+      const bool none = opened.status().code() == StatusCode::kNotFound;
+      if (!opened.ok() && !(none && computes)) return opened.status();
+      if (opened.ok()) stored = all->add(*std::move(opened));
     }
-    if (computed == nullptr) {
-      size_t longest = 0;
-      for (const Dataset& dataset : datasets_) {
-        for (const Sample& sample : dataset.samples) {
-          longest = std::max(longest, sample.tokens.size());
-        }
+    for (const Sample& sample : datasets_[i].samples) {
+      if (stored != nullptr && (!computes || stored->has(sample))) {
+        all->assign(sample, stored);
+      } else {
+        rest.push_back(&sample);
       }
-      AERIE_ASSIGN_OR_RETURN(auto source,
-                             compute_features(options_.model, taps, options_.feature_threads,
-                                              static_cast<int>(longest)));
-      computed = all->add(std::move(source));
     }
-    all->assign(datasets_[i], computed);
+  }
+  if (!rest.empty()) {
+    size_t longest = 2;
+    for (const Sample* sample : rest) longest = std::max(longest, sample->tokens.size());
+    AERIE_ASSIGN_OR_RETURN(auto source,
+                           compute_features(options_.model, taps, options_.feature_threads,
+                                            static_cast<int>(longest)));
+    FeatureSource* const computed = all->add(std::move(source));
+    for (const Sample* sample : rest) all->assign(*sample, computed);
   }
   features_ = std::move(all);
   set_.features = features_.get();

@@ -20,7 +20,7 @@ struct DataOptions {
   int64_t max_length = 2048;         // of a sample
 
   enum class Features : uint8_t { kAuto, kStored, kComputed };
-  Features features = Features::kAuto;  // kAuto: stored where a folder has them, else computed
+  Features features = Features::kAuto;  // kAuto: stored where they are, else computed
   int feature_threads = 1;              // to compute with
 };
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "train/data/features/features.h"
-#include "train/data/sample.h"
+#include "engine/samples/sample.h"
 #include "train/methods/training_method.h"
 
 namespace aerie::train {

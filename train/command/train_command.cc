@@ -27,6 +27,10 @@ int report(const TrainSettings& settings, const TrainResult& result) {
   const std::string best = result.state.best ? fmt::format("; best after step {}: {}/best",
                                                            result.state.best_step, folder)
                                              : "";
+  if (!settings.continued.empty() && result.state.finished && result.state.best_step == 0) {
+    print_message("{} is the best there is: training it further brought nothing\n",
+                  settings.continued);
+  }
   if (result.end == TrainEnd::kInterrupted) {
     print_message("interrupted after step {}; the same command goes on{}\n", result.state.step,
                   best);

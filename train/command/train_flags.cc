@@ -59,7 +59,13 @@ void add_budget_options(CLI::App& app, TrainTexts& texts) {
   TrainOptions& o = texts.settings.train;
   app.add_option("--out", o.folder, "The run's folder; the same command goes on with a run there")
       ->required();
-  app.add_option("--init", o.init, "A run's folder, or a checkpoint's: begin with its parameters");
+  CLI::Option* init = app.add_option(
+      "--init", o.init, "A run's folder, or a checkpoint's: begin with its parameters");
+  app.add_option("--continue", texts.settings.continued,
+                 "A head, such as the one in use: train it further, for 3 minutes unless it is "
+                 "said, at half the usual rate, with newer samples counting for more")
+      ->check(CLI::ExistingDirectory)
+      ->excludes(init);
   app.add_option("--steps", o.budget.steps, "Train for so many steps");
   app.add_option("--epochs", o.budget.epochs, "Train for so many passes over the data");
   app.add_option("--time", texts.time, "Train for so long, evaluations included: 90s, 30m, 2h");
@@ -152,6 +158,11 @@ void describe(const CLI::App& app, RunConfig& config) {
 
 Status settle(const CLI::App& app, TrainTexts& texts) {
   TrainSettings& s = texts.settings;
+  s.rate_is_given = app.get_option("--learning-rate")->count() > 0;
+  const Budget& budget = s.train.budget;
+  if (!s.continued.empty() && texts.time.empty() && budget.steps == 0 && budget.epochs == 0) {
+    texts.time = "3m";
+  }
   if (!texts.time.empty()) {
     AERIE_ASSIGN_OR_RETURN(s.train.budget.seconds, parse_duration("--time", texts.time));
   }

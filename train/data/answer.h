@@ -7,21 +7,14 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/samples/data_info.h"
+#include "engine/samples/sample.h"
 #include "report/prompt_set.h"
 #include "train/data/conversation.h"
 #include "train/data/features/tap_recorder.h"
 #include "train/data/running_target.h"
-#include "train/data/sample.h"
 
 namespace aerie::train {
-
-// What samples depend on, beside the target and the prompts. How many are made at a time, by how
-// many threads and in which order makes no difference.
-struct AnswerSettings {
-  int max_tokens = 256;                      // of a reply
-  std::vector<double> temperatures = {0.0};  // dealt out: sample i of prompt p gets number p + i
-  uint64_t seed = 0;
-};
 
 // A sample that is wanted.
 struct AnswerTask {

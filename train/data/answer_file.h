@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "train/data/sample.h"
+#include "engine/samples/sample.h"
 
 namespace aerie::train {
 

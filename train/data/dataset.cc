@@ -15,6 +15,7 @@ namespace aerie::train {
 namespace {
 
 Status check_settings(const Sample& sample, const DataInfo& info, const std::string& path) {
+  if (info.served && static_cast<int64_t>(sample.tokens.size()) <= info.context) return {};
   const double temperature = temperature_of(info.settings, sample.prompt, sample.index);
   const uint64_t seed = seed_of(info.settings, sample.prompt);
   if (sample.temperature == temperature && sample.seed == seed &&

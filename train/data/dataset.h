@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/samples/sample.h"
 #include "train/data/info.h"
-#include "train/data/sample.h"
 
 namespace aerie::train {
 

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "train/batches/training_vocabulary.h"
+#include "train/methods/eagle/continued_head.h"
 
 // The methods, one line each: the name of what the method's file defines.
 #define AERIE_TRAINING_METHODS(METHOD) \
@@ -45,9 +46,13 @@ std::vector<const TrainingMethod*>& registry() {
 }  // namespace
 
 MakeMethod declare(const TrainingMethod& method, SettingList& settings) {
-  return [make = method.declare(settings),
-          vocab = settings.draft_vocab()](const MethodInputs& inputs) {
-    if (vocab->size > 0) *vocab->ids = most_frequent(inputs.token_counts, vocab->size);
+  return [make = method.declare(settings), vocab = settings.draft_vocab()](
+             const MethodInputs& inputs) -> Expected<std::unique_ptr<Method>> {
+    if (vocab->ids != nullptr && !inputs.continued.empty()) {
+      AERIE_ASSIGN_OR_RETURN(*vocab->ids, drafted_ids(inputs.continued));
+    } else if (vocab->size > 0) {
+      *vocab->ids = most_frequent(inputs.token_counts, vocab->size);
+    }
     return make(inputs);
   };
 }

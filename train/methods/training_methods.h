@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -25,6 +26,9 @@ struct MethodInputs {
   at::Generator& generator;
   // Of each token of the vocabulary, how often the target generated it in the training data.
   std::span<const int64_t> token_counts;
+  // A checkpoint that is trained further: what it drafts and, where the method can read it, its
+  // shape go before the settings. Empty: there is none.
+  std::string continued = {};
 };
 using MakeMethod = std::function<Expected<std::unique_ptr<Method>>(const MethodInputs&)>;
 

@@ -12,7 +12,6 @@ struct Parameter {
   std::string name;         // of the tensor in the checkpoint
   at::Tensor value;         // a leaf that requires a gradient; float
   double rate_scale = 1.0;  // of the learning rate
-  bool is_table = false;    // rows are looked up, never multiplied: drafting converts no such
 };
 
 struct FixedTensor {
@@ -27,12 +26,6 @@ class Parameters {
   at::Tensor add(std::string name, at::Tensor value, double rate_scale = 1.0) {
     value = value.to(at::kFloat).contiguous().set_requires_grad(true);
     list_.push_back({std::move(name), value, rate_scale});
-    return value;
-  }
-  // The same of an embedding that is no output matrix.
-  at::Tensor add_table(std::string name, at::Tensor value) {
-    value = add(std::move(name), std::move(value));
-    list_.back().is_table = true;
     return value;
   }
 

@@ -62,7 +62,7 @@ RoundedValues::RoundedValues(const Parameters& parameters, DType type) {
   const at::NoGradGuard no_grad;
   for (const Parameter& parameter : parameters.list()) {
     const at::Tensor& value = parameter.value;
-    if (parameter.is_table || value.dim() != 2 || value.size(1) % kBlock != 0) continue;
+    if (value.dim() != 2 || value.size(1) % kBlock != 0) continue;
     kept_.push_back({value, value.detach().clone()});
     value.detach().copy_(rounded(value, type));
   }

@@ -22,7 +22,7 @@ Expected<DType> parse_rounding(std::string_view name);
 at::Tensor rounded(const at::Tensor& matrix, DType type);
 
 // While it exists, parameters that the engine would convert have the values of that type: matrices
-// of whole blocks, but for those that are only looked up. At its end they are what they were.
+// of whole blocks. At its end they are what they were.
 class RoundedValues {
  public:
   RoundedValues(const Parameters& parameters, DType type);

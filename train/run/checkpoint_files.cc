@@ -11,8 +11,10 @@
 #include <utility>
 
 #include "format/output_file.h"
+#include "format/safetensors/int8_weights.h"
 #include "format/safetensors/safetensors_folder.h"
 #include "format/safetensors/safetensors_write.h"
+#include "model/import/weights/int4_matrix.h"
 
 namespace aerie::train {
 namespace {
@@ -53,6 +55,38 @@ at::Tensor plain(const at::Tensor& values) {
 
 std::span<const std::byte> bytes_of(const at::Tensor& values) {
   return {static_cast<const std::byte*>(values.data_ptr()), values.nbytes()};
+}
+
+// A matrix of floats, or of integers with scales beside it (format/safetensors/int8_weights.h).
+// None if it is of another type or shape.
+std::optional<at::Tensor> read_floats(const SafetensorsFolder& files, const SafetensorsTensor& from,
+                                      at::IntArrayRef shape) {
+  if (from.shape != shape.vec()) return std::nullopt;
+  const auto raw = [](const SafetensorsTensor& tensor, at::ScalarType type) {
+    at::Tensor values = at::empty(tensor.shape, type);
+    std::memcpy(values.data_ptr(), tensor.data.data(), tensor.data.size());
+    return values;
+  };
+  if (const auto type = float_type(from.type)) return raw(from, *type);
+  const SafetensorsTensor* scales = files.find(from.name + "_scale");
+  const bool has_scales = from.type == SafetensorsType::kI8 && shape.size() == 2 &&
+                          shape[1] % kInt8Group == 0 && scales != nullptr &&
+                          scales->type == SafetensorsType::kF16 &&
+                          scales->shape == std::vector<int64_t>{shape[0], shape[1] / kInt8Group};
+  if (!has_scales) return std::nullopt;
+  const at::Tensor codes = raw(from, at::kChar).to(at::kFloat).view({shape[0], -1, kInt8Group});
+  return (codes * raw(*scales, at::kHalf).to(at::kFloat).unsqueeze(2)).view(shape);
+}
+
+// The same of integers of 4 bits (format/safetensors/int4_weights.h); null: there are none.
+Expected<at::Tensor> read_packed(const SafetensorsFolder& files, const std::string& name) {
+  const SafetensorsTensor* packed = files.find(name + "_packed");
+  if (packed == nullptr || !Int4Matrix::is_packed(*packed)) return at::Tensor();
+  AERIE_ASSIGN_OR_RETURN(const Int4Matrix matrix, Int4Matrix::of(files, *packed));
+  AERIE_ASSIGN_OR_RETURN(const TensorData data, matrix.read(DType::kF32));
+  at::Tensor values = at::empty({matrix.rows(), matrix.columns()}, at::kFloat);
+  std::memcpy(values.data_ptr(), data.view.data, static_cast<size_t>(data.view.bytes()));
+  return values;
 }
 
 }  // namespace
@@ -115,16 +149,20 @@ Expected<std::vector<std::string>> read_parameters(const std::string& folder,
   for (const Parameter& parameter : parameters.list()) {
     const SafetensorsTensor* found = files.find(parameter.name);
     if (found == nullptr) {
-      missing.push_back(parameter.name);
+      AERIE_ASSIGN_OR_RETURN(const at::Tensor values, read_packed(files, parameter.name));
+      if (!values.defined()) {
+        missing.push_back(parameter.name);
+        continue;
+      }
+      if (values.sizes() != parameter.value.sizes()) {
+        return wrong(parameter.name, "has another shape than what is trained");
+      }
+      at::Tensor(parameter.value).copy_(values);
       continue;
     }
-    const std::optional<at::ScalarType> type = float_type(found->type);
-    if (!type || found->shape != parameter.value.sizes().vec()) {
-      return wrong(parameter.name, "has another type or shape than what is trained");
-    }
-    at::Tensor values = at::empty(parameter.value.sizes(), *type);
-    std::memcpy(values.data_ptr(), found->data.data(), found->data.size());
-    at::Tensor(parameter.value).copy_(values);
+    const auto values = read_floats(files, *found, parameter.value.sizes());
+    if (!values) return wrong(parameter.name, "has another type or shape than what is trained");
+    at::Tensor(parameter.value).copy_(*values);
   }
   AERIE_RETURN_IF_ERROR(files.check());
   if (missing.size() < parameters.list().size()) return missing;

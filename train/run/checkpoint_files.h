@@ -28,7 +28,8 @@ Status write_checkpoint(const std::string& folder, const std::vector<StoredTenso
 // Adds a key to the config.json that is in the folder.
 Status add_to_config(const std::string& folder, const std::string& key, const std::string& value);
 
-// Sets the parameters that a checkpoint has by the same names, as F32, F16 or BF16, and returns the
+// Sets the parameters that a checkpoint has by the same names, as F32, F16, BF16 or integers of 8
+// or 4 bits with scales (format/safetensors/int8_weights.h, int4_weights.h), and returns the
 // names of the others. kInvalidArgument for one of another shape or type, for fixed tensors that
 // are not the same in both, and if it has none of the parameters.
 Expected<std::vector<std::string>> read_parameters(const std::string& folder,

@@ -45,6 +45,12 @@ Status check(const Schedule& schedule) {
   return {};
 }
 
+double usual_rate(int hidden) {
+  constexpr double kRate = 1e-4;
+  constexpr double kWidth = 4096.0;
+  return kRate * std::max(1.0, kWidth / hidden);
+}
+
 double rate_at(const Schedule& schedule, double share) {
   const double done = std::clamp(share, 0.0, 1.0);
   if (done < schedule.warmup) return schedule.rate * done / schedule.warmup;

@@ -22,6 +22,10 @@ struct Schedule {
 // kInvalidArgument, naming the flag, for what cannot be.
 Status check(const Schedule& schedule);
 
+// The papers' rate for heads of targets of this width: 1e-4 for models 4096 wide; narrower ones
+// bear more.
+double usual_rate(int hidden);
+
 // The learning rate where `share`, 0 to 1, of the training is done.
 double rate_at(const Schedule& schedule, double share);
 

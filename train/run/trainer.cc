@@ -419,6 +419,10 @@ Expected<TrainResult> Run::go() {
                   state_.position);
   // So that a run that is killed soon has something to go on from.
   if (saved_step_ < 0) AERIE_RETURN_IF_ERROR(checkpoint());
+  if (options_.evaluates_first && state_.step == 0 && !state_.best) {
+    AERIE_ASSIGN_OR_RETURN(const bool evaluated, evaluate());
+    if (!evaluated) return finish(TrainEnd::kInterrupted);
+  }
   for (;;) {
     AERIE_ASSIGN_OR_RETURN(const Orders orders, decide());
     share_ = orders.share;

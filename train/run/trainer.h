@@ -53,7 +53,8 @@ struct TrainOptions {
   int64_t log_steps = 10;
   Interval checkpoint = {0, 600.0};
   Interval evaluation = {0, 0.0};
-  int patience = 0;                   // evaluations without gain before it stops; 0: it does not
+  bool evaluates_first = false;  // what the run begins with is measured, too, and may be the best
+  int patience = 0;              // evaluations without gain before it stops; 0: it does not
   int64_t validation_tokens = 16384;  // the loss is measured on about so many
 };
 

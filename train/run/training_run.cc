@@ -62,6 +62,19 @@ AcceptanceOptions acceptance_options(const TrainSettings& settings, const Traini
   return options;
 }
 
+// Of a head that is good already: it is to learn what is new, and forget little.
+void settle_continued(TrainSettings& settings, int hidden) {
+  constexpr double kShareOfRate = 0.5;
+  constexpr double kOldest = 0.25;
+  TrainOptions& train = settings.train;
+  train.init = settings.continued;
+  train.evaluates_first = true;
+  train.plan.oldest = kOldest;
+  if (settings.rate_is_given) return;
+  train.schedule.rate = kShareOfRate * usual_rate(hidden);
+  train.config.fixed.emplace_back("the learning rate", fmt::format("{}", train.schedule.rate));
+}
+
 Status write_report(const CardFacts& facts, const std::string& folder, const TrainResult& result) {
   AERIE_ASSIGN_OR_RETURN(const RunLog log, RunLog::open(folder + "/log.jsonl", result.state.step));
   return write_file(folder + "/report.json", run_report(facts, folder, result, log.lines()));
@@ -78,7 +91,7 @@ Expected<TrainingRun> run_training(const MakeMethod& make, TrainSettings setting
   target->to(settings.train.device);
   at::Generator generator = at::detail::createCPUGenerator(settings.train.seed);
   const std::vector<int64_t> counts = data->token_counts(target->config().vocab);
-  AERIE_ASSIGN_OR_RETURN(const auto method, make({*target, generator, counts}));
+  AERIE_ASSIGN_OR_RETURN(const auto method, make({*target, generator, counts, settings.continued}));
   if (settings.train.draft_type && !method->settings().model.empty()) {
     return Status(
         StatusCode::kInvalidArgument,
@@ -88,6 +101,7 @@ Expected<TrainingRun> run_training(const MakeMethod& make, TrainSettings setting
   AERIE_RETURN_IF_ERROR(data->open_features(method->needs(), target->config().layers));
   AERIE_ASSIGN_OR_RETURN(const auto group, join_group(settings.group));
 
+  if (!settings.continued.empty()) settle_continued(settings, target->config().hidden);
   OptionTexts& fixed = settings.train.config.fixed;
   fixed.emplace_back("the model's fingerprint", data->datasets().front().info.fingerprint);
   fixed.emplace_back("the data's fingerprint", data->fingerprint());

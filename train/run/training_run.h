@@ -15,6 +15,11 @@ namespace aerie::train {
 struct TrainSettings {
   std::string model;
   DataOptions data;
+  // A head that is trained further, by its own shape and vocabulary: TrainOptions::init, too, the
+  // rate is a part of the usual one unless it was given, and newer samples count for more. Empty:
+  // there is none.
+  std::string continued;
+  bool rate_is_given = false;
   TrainOptions train;
   GroupOptions group;
   int threads = 0;        // of tensors and of the engine; 0: all

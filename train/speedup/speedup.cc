@@ -14,7 +14,7 @@
 #include "draft/speculative_config.h"
 #include "engine/model_source.h"
 #include "format/output_file.h"
-#include "format/safetensors/int8_folder.h"
+#include "format/safetensors/quantized_folder.h"
 #include "measure/tune/tune.h"
 #include "report/text_file.h"
 #include "train/data/duration_text.h"
@@ -324,7 +324,7 @@ Status Run::train_head() {
 Status Run::write_head() {
   const std::string best = path("run/best");
   return replace_folder(path("head"), [&](const std::string& folder) -> Status {
-    if (options_.int8) return write_int8_folder(best, folder).status();
+    if (options_.int8) return write_quantized_folder(best, folder, DType::kQ8_0).status();
     std::error_code error;
     fs::copy(best, folder, fs::copy_options::recursive, error);
     if (!error) return {};

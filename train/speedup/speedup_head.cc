@@ -17,10 +17,6 @@ constexpr int64_t kVocabShare = 4;
 constexpr int64_t kSmallVocab = 8192;
 constexpr int64_t kVocabStep = 64;
 
-// Both papers' rate is 1e-4, for models about this wide; narrower ones bear more.
-constexpr double kRate = 1e-4;
-constexpr double kWidth = 4096.0;
-
 constexpr double kSecondsOfFewEvaluations = 600.0;
 constexpr int kEvaluations = 4;
 constexpr int kTrackingTokens = 64;  // of a reply while it trains
@@ -91,7 +87,7 @@ TrainSettings speedup_training(const SpeedupOptions& options, const SpeedupHead&
   train.folder = options.out + "/run";
   train.device = options.device;
   train.budget.seconds = seconds;
-  train.schedule = {.rate = kRate * std::max(1.0, kWidth / hidden), .warmup = 0.03, .floor = 0.0};
+  train.schedule = {.rate = usual_rate(hidden), .warmup = 0.03, .floor = 0.0};
   train.adamw = head.method->adamw;
   train.clip_norm = head.method->clip_norm;
   train.clip_value = head.method->clip_value;

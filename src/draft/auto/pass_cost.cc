@@ -201,7 +201,8 @@ Expected<PassCost> measure(Stopwatch& watch, int room, const PassCostLimits& lim
 Expected<PassCost> measure_pass_cost(Model& model, KvCache& cache, const PassCostLimits& limits) {
   assert(limits.max_rows >= 1);
   AERIE_ASSIGN_OR_RETURN(const KvCache::Id id, cache.open());
-  const auto room = static_cast<int>(std::min<int64_t>(cache.positions(), model.config().context));
+  const auto room = static_cast<int>(
+      std::min<int64_t>({cache.positions(), model.config().context, limits.max_positions}));
   Stopwatch watch(model, cache, id);
   Expected<PassCost> cost = measure(watch, room, limits);
   cache.close(id);

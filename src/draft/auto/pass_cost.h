@@ -67,6 +67,7 @@ class PassCost {
 struct PassCostLimits {
   int max_rows = 1;             // no larger pass is run
   double budget_seconds = 0.3;  // begins no further measurement after this
+  int max_positions = 2048;     // no longer sequence: the model's own (ModelOptions)
 };
 
 // Times passes of `model` on `cache`, which must have room for a sequence and some positions, and

@@ -12,15 +12,21 @@ namespace aerie {
 
 static_assert(kInt8Group == kWeightGroup);
 
-Expected<Int8Rows> quantize_rows_int8(std::span<const float> values, int64_t k) {
+Status check_rows(std::span<const float> values, int64_t k, DType type) {
   const auto count = static_cast<int64_t>(values.size());
-  if (k < 1 || k % kInt8Group != 0 || count % k != 0) {
-    return invalid_argument("{} values are no rows of {}, a multiple of {}", count, k, kInt8Group);
+  if (k < 1 || k % kWeightGroup != 0 || count % k != 0) {
+    return invalid_argument("{} values are no rows of {}, a multiple of {}", count, k,
+                            kWeightGroup);
   }
-  if (const int64_t bad = find_unquantizable(DType::kQ8_0, values.data(), count); bad >= 0) {
+  if (const int64_t bad = find_unquantizable(type, values.data(), count); bad >= 0) {
     return invalid_data("element {} of row {} is {}, which {} cannot hold", bad % k, bad / k,
-                        values[static_cast<size_t>(bad)], dtype_info(DType::kQ8_0).name);
+                        values[static_cast<size_t>(bad)], dtype_info(type).name);
   }
+  return {};
+}
+
+Expected<Int8Rows> quantize_rows_int8(std::span<const float> values, int64_t k) {
+  AERIE_RETURN_IF_ERROR(check_rows(values, k, DType::kQ8_0));
   Int8Rows rows;
   rows.codes.resize(values.size());
   rows.scales.resize(values.size() / kInt8Group);
@@ -33,9 +39,10 @@ Expected<Int8Rows> quantize_rows_int8(std::span<const float> values, int64_t k) 
   return rows;
 }
 
-Json int8_quantization_config(std::span<const std::string> ignored) {
-  const Json weights = {{"num_bits", 8},    {"type", "int"},       {"symmetric", true},
-                        {"dynamic", false}, {"strategy", "group"}, {"group_size", kInt8Group}};
+Json integer_quantization_config(const char* format, int bits,
+                                 std::span<const std::string> ignored) {
+  const Json weights = {{"num_bits", bits}, {"type", "int"},       {"symmetric", true},
+                        {"dynamic", false}, {"strategy", "group"}, {"group_size", kWeightGroup}};
   const Json group = {{"targets", {"Linear", "Embedding"}},
                       {"weights", weights},
                       {"input_activations", nullptr},
@@ -43,10 +50,14 @@ Json int8_quantization_config(std::span<const std::string> ignored) {
   Json ignore = Json::array();
   for (const std::string& module : ignored) ignore.push_back(module);
   return {{"quant_method", "compressed-tensors"},
-          {"format", "int-quantized"},
+          {"format", format},
           {"quantization_status", "compressed"},
           {"config_groups", {{"group_0", group}}},
           {"ignore", ignore}};
+}
+
+Json int8_quantization_config(std::span<const std::string> ignored) {
+  return integer_quantization_config("int-quantized", 8, ignored);
 }
 
 }  // namespace aerie

@@ -113,7 +113,7 @@ Expected<std::string> header_of(std::span<const SafetensorsEntry> tensors,
 Expected<int64_t> write_safetensors(
     const std::string& path, std::span<const SafetensorsEntry> tensors,
     std::span<const std::pair<std::string, std::string>> metadata,
-    const std::function<Status(size_t index, const ByteSink& sink)>& values) {
+    const std::function<Status(size_t index, const ByteSink& sink)>& values, unsigned mode) {
   AERIE_RETURN_IF_ERROR(check_names(tensors).with_context(path));
   AERIE_RETURN_IF_ERROR(check_metadata(metadata).with_context(path));
   std::vector<int64_t> bytes;
@@ -125,7 +125,7 @@ Expected<int64_t> write_safetensors(
   const std::vector<size_t> order = order_of(tensors);
   const Expected<std::string> header = header_of(tensors, order, bytes, metadata);
   if (!header.ok()) return header.status().with_context(path);
-  AERIE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::create(path));
+  AERIE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::create(path, mode));
   AERIE_RETURN_IF_ERROR(file.write(std::as_bytes(std::span(*header))));
   Progress progress("writing " + path, std::accumulate(bytes.begin(), bytes.end(), file.size()),
                     ProgressUnit::kBytes);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "format/output_file.h"
 #include "format/safetensors/safetensors.h"
 
 namespace aerie {
@@ -30,10 +31,12 @@ using ByteSink = std::function<Status(std::span<const std::byte>)>;
 // kInvalidArgument, naming it, for a name that is empty, not UTF-8, "__metadata__" or there twice,
 // for a key of the metadata that is there twice, for a negative size, and for elements that do not
 // fill whole bytes; kInternal if a tensor's
-// values are not as many bytes as it has. Returns the bytes written.
+// values are not as many bytes as it has. `mode` as OutputFile::create() has it. Returns the bytes
+// written.
 Expected<int64_t> write_safetensors(
     const std::string& path, std::span<const SafetensorsEntry> tensors,
     std::span<const std::pair<std::string, std::string>> metadata,
-    const std::function<Status(size_t index, const ByteSink& sink)>& values);
+    const std::function<Status(size_t index, const ByteSink& sink)>& values,
+    unsigned mode = OutputFile::kUsualMode);
 
 }  // namespace aerie

@@ -132,6 +132,7 @@ Expected<RankReport> bench_ranks(const RankOptions& options) {
     AERIE_ASSIGN_OR_RETURN(RankPoint point,
                            measure_point(*model, *model->split(), count, options, progress));
     point.predicted = predicted_seconds(point.pass, options.group->size(), report.measured);
+    point.elsewhere = predicted_seconds(point.pass, options.group->size(), report.link);
     report.points.push_back(point);
   }
   report.choices = choose_ranks(report.points, options.ranks, report.link, options.acceptance);
@@ -180,6 +181,7 @@ std::string to_json(const RankReport& report) {
                              {"ranks", p.pass.ranks},
                              {"ms", p.measured * 1e3},
                              {"predicted_ms", p.predicted * 1e3},
+                             {"predicted_for_link_ms", p.elsewhere * 1e3},
                              {"split_ms", p.pass.split * 1e3},
                              {"all_ms", p.pass.alone * 1e3},
                              {"messages", p.pass.messages},

@@ -34,6 +34,7 @@ struct RankPoint {
   RankedPass pass;       // medians
   double measured = 0;   // seconds
   double predicted = 0;  // for as many ranks and the measured link
+  double elsewhere = 0;  // and for the link that is predicted for
 };
 
 // For a number of ranks: the cheapest number of drafted tokens, and tokens a second with it, if

@@ -37,14 +37,20 @@ std::string shape_key(const Json& config) {
 constexpr std::string_view kModuleProjection = ".eh_proj.weight";
 
 bool is_projection(const SafetensorsTensor* tensor) {
-  return tensor->name.starts_with("model.layers.") && tensor->name.ends_with(kModuleProjection);
+  return tensor->name.starts_with("model.layers.") &&
+         tensor->name.find(kModuleProjection) != std::string::npos;
+}
+
+// Whether there is such a matrix, packed or not.
+bool has_matrix(const SafetensorsFolder& tensors, const std::string& name) {
+  return tensors.find(name) != nullptr || tensors.find(name + "_packed") != nullptr;
 }
 
 bool may_have_predictors(const SafetensorsFolder& tensors) {
-  return tensors.find("mtp.fc.weight") != nullptr ||
-         tensors.find("model.mtp.fc.weight") != nullptr ||
+  return has_matrix(tensors, "mtp.fc.weight") || has_matrix(tensors, "model.mtp.fc.weight") ||
          std::ranges::any_of(tensors.tensors(), is_projection);
 }
+
 bool has_experts(const SafetensorsFolder& tensors) {
   return std::ranges::any_of(tensors.tensors(), [](const SafetensorsTensor* tensor) {
     const std::string_view name = tensor->name;
@@ -58,9 +64,9 @@ bool needs_family(const SafetensorsFolder& tensors) {
   return has_experts(tensors) ||
          std::ranges::any_of(tensors.tensors(), [&](const SafetensorsTensor* tensor) {
            if (!is_projection(tensor)) return false;
-           const size_t stem = tensor->name.size() - kModuleProjection.size();
-           return tensors.find(tensor->name.substr(0, stem) +
-                               ".self_attn.kv_a_proj_with_mqa.weight") != nullptr;
+           const size_t stem = tensor->name.find(kModuleProjection);
+           return has_matrix(tensors,
+                             tensor->name.substr(0, stem) + ".self_attn.kv_a_proj_with_mqa.weight");
          });
 }
 
@@ -209,6 +215,10 @@ Status HeadFile::list_tensor(const SafetensorsTensor& tensor) {
   entry.tensor = &tensor;
   entry.stored = safetensors_type_info(tensor.type).dtype;
   // Others of such types are lists of tokens and the like.
+  if (scheme_.is_int4() && Int4Matrix::is_packed(tensor)) {
+    AERIE_ASSIGN_OR_RETURN(entry.packed, Int4Matrix::of(*tensors_, tensor));
+    entry.stored = entry.packed->type();
+  }
   entry.scaled = scheme_.is_quantized() && EightBitScheme::needs_scales(tensor) &&
                  tensor.name.ends_with(".weight");
   if (entry.scaled) {
@@ -269,11 +279,13 @@ Status HeadFile::name_tensors() {
 }
 
 std::string HeadFile::stored_name(const Entry& entry) const {
+  if (entry.packed) return Int4Matrix::weight_name(*entry.tensor);
   return entry.tensor != nullptr ? entry.tensor->name : std::string(entry.of_model->name);
 }
 
 // As files of safetensors say it: the innermost last, and no size of 1 that nobody wrote.
 std::vector<int64_t> HeadFile::stored_shape(const Entry& entry) const {
+  if (entry.packed) return {entry.packed->rows(), entry.packed->columns()};
   if (entry.tensor != nullptr) return entry.tensor->shape;
   const Shape& shape = entry.of_model->shape;
   const auto end =
@@ -297,7 +309,7 @@ TensorInfo HeadFile::describe(const Entry& entry) const {
     set_type(info, DType::kF32);
     return info;
   }
-  const std::vector<int64_t>& shape = entry.tensor->shape;
+  const std::vector<int64_t> shape = stored_shape(entry);
   std::reverse_copy(shape.begin(), shape.end(), info.shape.begin());
   const bool is_matrix = shape.size() == 2;
   if (!entry.rows.empty()) info.shape[is_matrix ? 1 : 0] = static_cast<int64_t>(entry.rows.size());
@@ -379,6 +391,7 @@ Expected<Blueprint> HeadFile::blueprint() const {
 // All rows, as the files have them.
 Expected<TensorData> HeadFile::read_stored(const Entry& entry) const {
   if (entry.of_model != nullptr) return predictors_->read(entry.of_model->name);
+  if (entry.packed) return entry.packed->read(*entry.stored);
   if (entry.scaled) return scheme_.read(*tensors_, *entry.tensor, *entry.stored);
   TensorData data;
   data.view.dtype = *entry.stored;
@@ -454,7 +467,7 @@ std::string HeadFile::origin_of(std::string_view name) const {
   if (info != nullptr) {
     const Entry& entry = entries_[static_cast<size_t>(info - tensors().data())];
     if (entry.of_model != nullptr) return predictors_->origin_of(entry.of_model->name);
-    return entry.tensor != nullptr ? entry.tensor->name : entry.name;
+    return entry.tensor != nullptr ? stored_name(entry) : entry.name;
   }
   if (predictors_ == nullptr) return std::string(name);
   for (const auto& [from, to] : prefixes_) {

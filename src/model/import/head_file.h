@@ -17,9 +17,10 @@
 #include "format/model_file.h"
 #include "format/safetensors/safetensors_folder.h"
 #include "model/blueprint.h"
-#include "model/import/eight_bit_weights.h"
 #include "model/import/hugging_face_import.h"
 #include "model/import/predictor_file.h"
+#include "model/import/weights/eight_bit_weights.h"
+#include "model/import/weights/int4_matrix.h"
 
 namespace aerie {
 
@@ -39,7 +40,7 @@ struct HeadFileOptions {
 // files (kernels::RopeStyle::kHalves). Sizes of a shape are GGUF's, the innermost first. Tensors of
 // other types than F32, F16 and BF16 are listed, without a dtype. But where config.json has a
 // quantization_config, tensors "X.weight" in 8 bits are read with their scales
-// (model/import/eight_bit_weights.h), which are not listed.
+// (model/import/weights/eight_bit_weights.h), which are not listed.
 //
 // Of a configuration of Llama's shape there are metadata under "llama.", made of config.json or, in
 // the format of the package speculators, of its "transformer_layer_config" (of "model" in vLLM's);
@@ -103,6 +104,7 @@ class HeadFile final : public ModelFile {
     const TensorInfo* of_model = nullptr;
     std::optional<DType> stored;  // before conversion; none: not of floats
     bool scaled = false;          // in 8 bits
+    std::optional<Int4Matrix> packed = {};
     size_t made = 0;
     std::string name;
     std::vector<int32_t> rows;  // empty: all

@@ -18,14 +18,15 @@
 #include "format/json.h"
 #include "format/safetensors/safetensors_folder.h"
 #include "format/text.h"
-#include "model/import/eight_bit_weights.h"
 #include "model/import/expert_stack.h"
 #include "model/import/hugging_face_import.h"
 #include "model/import/latent_tensors.h"
 #include "model/import/layer_names.h"
 #include "model/import/linear_tensors.h"
-#include "model/import/nvfp4_weights.h"
 #include "model/import/suggested_sampling.h"
+#include "model/import/weights/eight_bit_weights.h"
+#include "model/import/weights/int4_matrix.h"
+#include "model/import/weights/nvfp4_weights.h"
 #include "model/pooling.h"
 #include "model/registry.h"
 
@@ -33,7 +34,7 @@ namespace aerie {
 namespace {
 
 constexpr std::string_view kBlocks = "_blocks", kBlockScales = "_scales";
-constexpr std::string_view kPackedEnd = "_packed";  // of NVFP4
+constexpr std::string_view kPackedEnd = "_packed";  // of 4-bit weights
 constexpr const char* kVocab = "vocab_size";
 constexpr int64_t kMostVocab = int64_t{1} << 24;
 constexpr const char* kTied = "tie_word_embeddings";
@@ -105,9 +106,14 @@ class HuggingFaceFile final : public ModelFile {
   bool is_nvfp4(const SafetensorsTensor& tensor) const {
     return scheme_.is_nvfp4() && Nvfp4Matrix::is_packed(tensor);
   }
-  // A matrix has.
-  int64_t columns_of(const SafetensorsTensor& tensor) const {
-    return is_nvfp4(tensor) ? 2 * tensor.shape[1] : tensor.shape[1];
+  bool is_int4(const SafetensorsTensor& tensor) const {
+    return scheme_.is_int4() && Int4Matrix::is_packed(tensor);
+  }
+  // As it is once it is unpacked.
+  std::vector<int64_t> shape_of(const SafetensorsTensor& tensor) const {
+    std::vector<int64_t> shape = tensor.shape;
+    if (shape.size() == 2) shape[1] *= is_nvfp4(tensor) ? 2 : is_int4(tensor) ? 8 : 1;
+    return shape;
   }
   Status refuse(StatusCode code, std::string_view tensor, std::string_view why) const {
     return {code, fmt::format("{}: tensor '{}' {}", name(), printable(tensor), why)};
@@ -162,7 +168,8 @@ void HuggingFaceFile::add_factors(std::string_view gguf, int64_t count) {
 // What the family's rules call a tensor.
 std::string HuggingFaceFile::family_name(const SafetensorsTensor& tensor) const {
   std::string name = import_.renamed(tensor.name);
-  if (is_nvfp4(tensor) && name.ends_with(kPackedEnd)) name.resize(name.size() - kPackedEnd.size());
+  const bool packed = is_nvfp4(tensor) || is_int4(tensor);
+  if (packed && name.ends_with(kPackedEnd)) name.resize(name.size() - kPackedEnd.size());
   return name;
 }
 
@@ -227,7 +234,7 @@ Status HuggingFaceFile::place_plain(const SafetensorsTensor& tensor, TensorChang
     add(std::move(gguf), DType::kF32, {tensor.shape[0], 1, 1, 1}, {&tensor, change});
     return {};
   }
-  Shape shape = {columns_of(tensor), tensor.shape[0], 1, 1};
+  Shape shape = {shape_of(tensor)[1], tensor.shape[0], 1, 1};
   if (change == TensorChange::kTranspose) std::swap(shape[0], shape[1]);
   const bool to_float = change == TensorChange::kAddOne;
   add(gguf, to_float ? DType::kF32 : stored, shape, {&tensor, change});
@@ -238,7 +245,7 @@ Status HuggingFaceFile::place_plain(const SafetensorsTensor& tensor, TensorChang
 // Of the heads of linear attention; a convolution's tensor has a dimension of 1 in its middle.
 Status HuggingFaceFile::place_heads(const SafetensorsTensor& tensor, const TensorRule& rule,
                                     std::string gguf, int64_t layer) {
-  std::vector<int64_t> shape(tensor.shape.begin(), tensor.shape.end());
+  std::vector<int64_t> shape = shape_of(tensor);
   const bool is_convolution = shape.size() == 3 && shape[1] == 1;
   if (is_convolution) shape.erase(shape.begin() + 1);
   const int64_t rows = shape.empty() || shape.size() > 2 || tensor.elements() == 0
@@ -272,10 +279,10 @@ Status HuggingFaceFile::place_latent(const SafetensorsTensor& tensor, const Tens
                                      int64_t layer) {
   const LatentAttention& latent = import_.latent();
   const std::vector<int64_t> wanted = {latent_rows(latent, import_.heads()), latent.rank};
-  if (tensor.shape != wanted) {
+  if (shape_of(tensor) != wanted) {
     return refuse(StatusCode::kInvalidData, tensor.name,
                   fmt::format("has the shape [{}] where the configuration asks for [{}]",
-                              fmt::join(tensor.shape, ", "), fmt::join(wanted, ", ")));
+                              fmt::join(shape_of(tensor), ", "), fmt::join(wanted, ", ")));
   }
   AERIE_ASSIGN_OR_RETURN(const DType stored, stored_type(tensor, TensorChange::kTranspose));
   const auto add_part = [&](const std::string& to, TensorChange change) {
@@ -295,7 +302,7 @@ Status HuggingFaceFile::place_halves(const SafetensorsTensor& tensor, const Tens
                               fmt::join(tensor.shape, ", ")));
   }
   AERIE_ASSIGN_OR_RETURN(const DType stored, stored_type(tensor, rule.change));
-  const Shape shape = {tensor.shape[1], tensor.shape[0] / 2, 1, 1};
+  const Shape shape = {shape_of(tensor)[1], tensor.shape[0] / 2, 1, 1};
   add(with_layer(rule.to, layer) + ".weight", stored, shape, {&tensor, TensorChange::kUpperRows});
   add(with_layer(rule.to_second, layer) + ".weight", stored, shape,
       {&tensor, TensorChange::kLowerRows});
@@ -313,12 +320,19 @@ Expected<DType> HuggingFaceFile::stored_type(const SafetensorsTensor& tensor,
     return refuse(StatusCode::kUnsupported, tensor.name,
                   "is of NVFP4 and has to be rearranged, which is not supported");
   }
-  if (EightBitScheme::needs_scales(tensor)) {
-    AERIE_ASSIGN_OR_RETURN(const DType type, scheme_.type_of(tensors_, tensor));
-    // Blocks do not lie on their side, nor across heads.
+  // Blocks do not lie on their side, nor across heads.
+  const auto after = [&](DType type) {
     const bool whole = change != TensorChange::kTranspose &&
                        keeps_blocks(change, import_.linear(), dtype_info(type).block_elements);
     return whole ? type : DType::kF32;
+  };
+  if (is_int4(tensor)) {
+    AERIE_ASSIGN_OR_RETURN(const Int4Matrix matrix, Int4Matrix::of(tensors_, tensor));
+    return after(matrix.type());
+  }
+  if (EightBitScheme::needs_scales(tensor)) {
+    AERIE_ASSIGN_OR_RETURN(const DType type, scheme_.type_of(tensors_, tensor));
+    return after(type);
   }
   const std::optional<DType> stored = safetensors_type_info(tensor.type).dtype;
   if (stored) return *stored;
@@ -370,7 +384,7 @@ Status HuggingFaceFile::place_expert(const SafetensorsTensor& tensor, std::strin
                               tensor.shape.size(), tensor.elements()));
   }
   AERIE_ASSIGN_OR_RETURN(const DType stored, stored_type(tensor, TensorChange::kNone));
-  const Shape shape = {columns_of(tensor), tensor.shape[0], import_.experts(), 1};
+  const Shape shape = {shape_of(tensor)[1], tensor.shape[0], import_.experts(), 1};
   auto stack = stacks_.find(gguf);
   if (stack == stacks_.end()) {
     stack = stacks_.emplace(gguf, infos_.size()).first;
@@ -580,6 +594,13 @@ Expected<TensorData> HuggingFaceFile::read_stored(const SafetensorsTensor& tenso
     tensors_.release(tensor.data);
     return data;
   }
+  if (is_int4(tensor)) {
+    AERIE_ASSIGN_OR_RETURN(const Int4Matrix matrix, Int4Matrix::of(tensors_, tensor));
+    AERIE_ASSIGN_OR_RETURN(data, matrix.read(*info.dtype));
+    data.view.shape = shape;
+    tensors_.release(tensor.data);
+    return data;
+  }
   if (EightBitScheme::needs_scales(tensor)) {
     AERIE_ASSIGN_OR_RETURN(data, scheme_.read(tensors_, tensor, *info.dtype));
     data.view.shape = shape;
@@ -656,7 +677,7 @@ Expected<TensorData> HuggingFaceFile::read_tensor(const TensorInfo& info) const 
       origin.change == TensorChange::kUpperRows || origin.change == TensorChange::kLowerRows;
   const bool divided = halved || origin.change == TensorChange::kLatentKeys ||
                        origin.change == TensorChange::kLatentValues;
-  const std::vector<int64_t>& own = origin.tensor->shape;
+  const std::vector<int64_t> own = shape_of(*origin.tensor);
   AERIE_ASSIGN_OR_RETURN(
       TensorData data,
       read_stored(*origin.tensor, info, divided ? Shape{own[1], own[0], 1, 1} : info.shape));
@@ -729,32 +750,37 @@ Expected<std::unique_ptr<HuggingFaceFile>> open_part(const std::string& path, Pa
       fs::is_directory(path, ignored) ? fs::path(path) : fs::path(path).parent_path();
   const std::string config = (folder / "config.json").string();
   AERIE_ASSIGN_OR_RETURN(Json json, read_config(folder.string(), config));
-  AERIE_ASSIGN_OR_RETURN(HuggingFaceImport import,
+  AERIE_ASSIGN_OR_RETURN(HuggingFaceImport folder_import,
                          HuggingFaceImport::create(std::move(json), config));
-  AERIE_ASSIGN_OR_RETURN(const ModelFamily* family, family_of(import.whole_config()));
+  AERIE_ASSIGN_OR_RETURN(const ModelFamily* family, family_of(folder_import.whole_config()));
   auto tensors =
       part == Part::kPredictors ? SafetensorsFolder::open_any(path) : SafetensorsFolder::open(path);
   if (tensors.ok() && part != Part::kModel) {
-    import.set_tensors([&](std::string_view name) { return tensors->find(name) != nullptr;
-  });
+    const SafetensorsFolder* here = &*tensors;
+    folder_import.set_tensors([here](std::string_view name) {
+      return here->find(name) != nullptr ||
+             here->find(std::string(name).append(kPackedEnd)) != nullptr;
+    });
+  }
+  const Status imported = family->import(folder_import);
+  folder_import.set_tensors(nullptr);
+  has_predictors = folder_import.predictors() > 0;
+  AERIE_RETURN_IF_ERROR(imported);
+  const fs::path whole = fs::absolute(folder).lexically_normal();
+  const fs::path base = whole.has_filename() ? whole.filename() : whole.parent_path().filename();
+  folder_import.metadata().add_string("general.name", printable(base.string()));
+  AERIE_RETURN_IF_ERROR(add_generation_config(folder.string(), folder_import.metadata()));
+  AERIE_RETURN_IF_ERROR(
+      add_pooling(folder.string(), folder_import.architecture(), folder_import.metadata()));
+  AERIE_ASSIGN_OR_RETURN(EightBitScheme scheme, EightBitScheme::read(folder_import.whole_config()));
+  AERIE_RETURN_IF_ERROR(tensors.status());
+  auto file = std::make_unique<HuggingFaceFile>(path, *std::move(tensors), scheme,
+                                                std::move(folder_import));
+  AERIE_RETURN_IF_ERROR(file->place_tensors(part, more));
+  return file;
 }
-const Status imported = family->import(import);
-import.set_tensors(nullptr);
-has_predictors = import.predictors() > 0;
-AERIE_RETURN_IF_ERROR(imported);
-const fs::path whole = fs::absolute(folder).lexically_normal();
-const fs::path base = whole.has_filename() ? whole.filename() : whole.parent_path().filename();
-import.metadata().add_string("general.name", printable(base.string()));
-AERIE_RETURN_IF_ERROR(add_generation_config(folder.string(), import.metadata()));
-AERIE_RETURN_IF_ERROR(add_pooling(folder.string(), import.architecture(), import.metadata()));
-AERIE_ASSIGN_OR_RETURN(EightBitScheme scheme, EightBitScheme::read(import.whole_config()));
-AERIE_RETURN_IF_ERROR(tensors.status());
-auto file = std::make_unique<HuggingFaceFile>(path, *std::move(tensors), scheme, std::move(import));
-AERIE_RETURN_IF_ERROR(file->place_tensors(part, more));
-return file;
-}  // namespace
 
-}  // namespace aerie
+}  // namespace
 
 Expected<std::unique_ptr<ModelFile>> open_hugging_face_folder(const std::string& path,
                                                               const AddMetadata& more) {

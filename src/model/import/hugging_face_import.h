@@ -205,7 +205,7 @@ class HuggingFaceImport {
   // Those that attention_bias and mlp_bias announce, by Llama's names.
   Status require_announced_biases();
 
-  // Whether the folder has a tensor of this name; none as long as nobody said so.
+  // Whether the folder has a tensor of this name, packed or not; none as long as nobody said so.
   void set_tensors(std::function<bool(std::string_view)> has) { has_tensor_ = std::move(has); }
   bool has_tensor(std::string_view name) const { return has_tensor_ && has_tensor_(name); }
   // So many layers behind the model's predict further tokens, and are read. Before the sizes.

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
+#include <cstdlib>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -22,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr int kMessageTag = 1, kAnswerTag = 2, kPartTag = 3, kPulseTag = 4;
-constexpr auto kPulse = milliseconds(500);
+constexpr auto kPulse = milliseconds(250);
 constexpr auto kPatience = milliseconds(4000);
 
 // What a rank says of itself, in memory that stays until it has been sent.
@@ -30,17 +31,14 @@ enum Pulse : char { kAlive, kLeaves };
 constexpr std::array<Pulse, 2> kPulses = {kAlive, kLeaves};
 
 // Waits, in steps that grow with what was waited for already: the first moments cost a core, since
-// what comes in a pass comes soon.
+// what comes in a pass comes soon, unless the network is slow.
 class Patience {
  public:
-  explicit Patience(bool sleeps) : sleeps_(sleeps) {}
-
   bool over(Clock::duration time) const { return Clock::now() - begin_ > time; }
 
   void wait() {
     if (++steps_ < 4000) return;
     std::this_thread::yield();
-    if (!sleeps_) return;
     const auto waited = Clock::now() - begin_;
     if (waited > milliseconds(100))
       std::this_thread::sleep_for(milliseconds(1));
@@ -49,10 +47,15 @@ class Patience {
   }
 
  private:
-  bool sleeps_;
   int steps_ = 0;
   Clock::time_point begin_ = Clock::now();
 };
+
+// Over TCP, longer messages than this are announced and sent once the other has asked for them,
+// which takes three times the network's latency; Open MPI's own limit is 64 KiB, which eight rows
+// reach. It keeps buffers of that size, of which the system gives what is written to.
+constexpr const char* kEagerVariable = "OMPI_MCA_btl_tcp_eager_limit";
+constexpr const char* kEagerBytes = "4194304";
 
 class MpiGroup final : public Group {
  public:
@@ -151,7 +154,7 @@ void MpiGroup::send(int rank, int tag, std::span<const std::byte> bytes) {
 }
 
 void MpiGroup::finish_requests() {
-  Patience patience(false);
+  Patience patience;
   for (;;) {
     int done = 0;
     {
@@ -167,7 +170,7 @@ void MpiGroup::finish_requests() {
 }
 
 void MpiGroup::receive(int rank, int tag, std::vector<std::byte>& bytes) {
-  Patience patience(true);
+  Patience patience;
   for (;;) {
     // What was sent before arrives before.
     const bool last = leader_left_;
@@ -287,7 +290,7 @@ void MpiGroup::watch_others() {
   for (;;) {
     // Once it leaves, the others' words are all that is waited for.
     if (leaves) {
-      std::this_thread::sleep_for(kPulse / 50);
+      std::this_thread::sleep_for(kPulse / 25);
     } else {
       std::unique_lock lock(mutex_);
       leaves = end_.wait_for(lock, kPulse, [this] { return ends_; });
@@ -297,7 +300,7 @@ void MpiGroup::watch_others() {
     leaving_ = leaves;
     hear();
     // Whoever was stopped itself has not listened.
-    if (now - last > 2 * kPulse) heard_.assign(heard_.size(), now);
+    if (now - last > 4 * kPulse) heard_.assign(heard_.size(), now);
     last = now;
     if (leaves && all_left()) return;
     miss_silent_ones(now);
@@ -308,6 +311,7 @@ void MpiGroup::watch_others() {
 }  // namespace aerie
 
 extern "C" void aerie_open_mpi_group_1(std::shared_ptr<aerie::Group>& group, std::string& error) {
+  setenv(aerie::kEagerVariable, aerie::kEagerBytes, 0);  // what the user says stays
   int provided = 0;
   if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS) {
     error = "MPI_Init_thread failed";

@@ -74,13 +74,13 @@ void ApiKeys::add_hash(const Hash& hash, Entry entry) {
   keys_.push_back({hash, std::move(entry)});
 }
 
-Status ApiKeys::add(std::string_view key, std::string name, const RateLimits& limits) {
+Status ApiKeys::add(std::string_view key, Entry entry) {
   const bool fits =
       !key.empty() && std::ranges::all_of(key, [](char c) { return c > ' ' && c <= '~'; });
   if (!fits) {
     return invalid_argument("an API key is one or more printable ASCII characters without spaces");
   }
-  add_hash(hash_of(key), {std::move(name), limits});
+  add_hash(hash_of(key), std::move(entry));
   return {};
 }
 
@@ -89,7 +89,12 @@ Status ApiKeys::add_line(std::string_view line) {
   Entry entry;
   for (std::string_view word = next_word(line); !word.empty(); word = next_word(line)) {
     // A limit with an error in it is no part of a name.
-    if (word.find('=') != std::string_view::npos) {
+    if (word.starts_with("learn=")) {
+      if (word != "learn=yes" && word != "learn=no") {
+        return invalid_argument("learn= is followed by yes or no");
+      }
+      entry.learn = word == "learn=yes";
+    } else if (word.find('=') != std::string_view::npos) {
       AERIE_RETURN_IF_ERROR(read_limit(word, entry.limits));
     } else if (entry.limits.any()) {
       return invalid_argument("a key's name stands before its limits");
@@ -97,7 +102,7 @@ Status ApiKeys::add_line(std::string_view line) {
       entry.name += (entry.name.empty() ? "" : " ") + std::string(word);
     }
   }
-  if (!key.starts_with(kPrefix)) return add(key, std::move(entry.name), entry.limits);
+  if (!key.starts_with(kPrefix)) return add(key, std::move(entry));
   Hash hash = {};
   if (!read_hash(key.substr(kPrefix.size()), hash)) {
     return invalid_argument("sha256: is followed by 64 hex digits");

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -22,15 +23,19 @@ class ApiKeys {
   struct Entry {
     std::string name;
     RateLimits limits;
+    bool learn = true;  // its requests may be kept for training, where the server keeps any
   };
 
   // A line for each: a key, or "sha256:" and its hash; after spaces a name for logs and figures may
-  // follow, and after that limits, as read_limit() reads them. Empty lines and those that begin
-  // with # count for nothing. Errors name the line, never the key.
+  // follow, and after that limits, as read_limit() reads them, and "learn=no". Empty lines and
+  // those that begin with # count for nothing. Errors name the line, never the key.
   Status add_lines(std::string_view lines, const std::string& file);
   Status add_file(const std::string& path);
   // kInvalidArgument if it is empty or holds what no header can.
-  Status add(std::string_view key, std::string name = "", const RateLimits& limits = {});
+  Status add(std::string_view key, Entry entry);
+  Status add(std::string_view key, std::string name = "", const RateLimits& limits = {}) {
+    return add(key, Entry{std::move(name), limits});
+  }
 
   bool empty() const { return keys_.empty(); }
   size_t size() const { return keys_.size(); }

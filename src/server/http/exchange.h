@@ -26,6 +26,7 @@ struct HttpRequest {
   std::string id;      // x-request-id if there was a valid one, else made up; is sent back
   std::string client;  // who asks: a name for the API key, or the address; for fair turns
   std::string key;     // the API key's hash; empty: it has none, or none is wanted
+  bool learn = true;   // what comes of it may be kept for training, where anything is
   std::shared_ptr<RequestAccount> account;  // set by the gate; null without one
 };
 

@@ -283,6 +283,7 @@ void Gate::handle(HttpRequest request, std::shared_ptr<Answer> answer) const {
   if (caller.entry) {
     request.client = caller.entry->name;
     request.key = hash_key(bearer_of(request));
+    request.learn = caller.entry->learn;
     if (needs_key(request)) {
       error = account->enter(request.key, request.client, caller.entry->limits);
     }

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "model/import/hugging_face_file.h"
+#include "tests/decode/faults/fetching_model.h"
 #include "tests/testing/decoding.h"
 #include "tests/testing/tiny_model.h"
 
@@ -122,6 +125,31 @@ TEST(PassCost, IsMeasured) {
     EXPECT_GE(cost->points()[i].seconds, cost->points()[i - 1].seconds);
   }
   EXPECT_GT(cost->seconds({32, 1, 0}), cost->seconds({1, 1, 0}));
+}
+
+// The cache of several sequences has room for longer ones than the model was made for.
+TEST(PassCost, NoSequenceIsLongerThanTheModelsOwn) {
+  test::TinySpec spec;
+  spec.context = 4096;
+  const test::TinyFile file(spec);
+  ModelOptions options = test::model_options(1);
+  options.max_positions = 128;
+  const auto model = file.load(options);
+  int32_t last = 0;
+  const auto look = [&](const ForwardBatch& batch, int) {
+    for (const BatchRow& row : batch.rows) last = std::max(last, row.position);
+    return last >= options.max_positions;  // and is not computed
+  };
+  test::FetchingModel::Counts counts;
+  test::FetchingModel watched(*model, {.fails = look}, counts);
+  DecoderOptions decoder;
+  decoder.max_positions = 128;
+  const ModelCache cache = test::cache_for(*model, decoder, 16);
+  ASSERT_GE(cache->positions(), 1024);
+  const auto cost = measure_pass_cost(watched, *cache, {16, 0.05, options.max_positions});
+  ASSERT_TRUE(cost.ok()) << cost.status().message();
+  EXPECT_LT(last, options.max_positions);
+  EXPECT_GT(counts.passes, 0);
 }
 
 TEST(PassCost, IsMeasuredInTheLeastCache) {

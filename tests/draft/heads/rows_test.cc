@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "format/json.h"
-#include "format/safetensors/int8_folder.h"
+#include "format/safetensors/quantized_folder.h"
 #include "tests/draft/heads/head_models.h"
 #include "tests/testing/allocation_counter.h"
 
@@ -133,19 +133,22 @@ TEST_P(HeadRows, AreTheSameBitsAloneAndTogether) {
   }
 }
 
-TEST_P(HeadRows, DraftInEightBitsFromTheFileAsConvertedAtLoad) {
+TEST_P(HeadRows, DraftInFewBitsFromTheFileAsConvertedAtLoad) {
   const std::vector<std::vector<float>> plain = draft({0});
-  settings_.dtype = DType::kQ8_0;
-  load(head_);
-  const std::vector<std::vector<float>> converted = draft({0});
-  const fs::path folder = fs::path(testing::TempDir()) / ("aerie_int8_" + GetParam());
-  fs::remove_all(folder);
-  const auto written = write_int8_folder(head_, folder);
-  ASSERT_TRUE(written.ok()) << written.status().message();
-  load(folder);
-  EXPECT_EQ(draft({0}), converted);
-  EXPECT_NE(converted, plain) << "or the type shows nowhere";
-  fs::remove_all(folder);
+  for (const DType type : {DType::kQ8_0, DType::kQ4_0}) {
+    SCOPED_TRACE(dtype_info(type).name);
+    settings_.dtype = type;
+    load(head_);
+    const std::vector<std::vector<float>> converted = draft({0});
+    const fs::path folder = fs::path(testing::TempDir()) / ("aerie_bits_" + GetParam());
+    fs::remove_all(folder);
+    const auto written = write_quantized_folder(head_, folder, type);
+    ASSERT_TRUE(written.ok()) << written.status().message();
+    load(folder);
+    EXPECT_EQ(draft({0}), converted);
+    EXPECT_NE(converted, plain) << "or the type shows nowhere";
+    fs::remove_all(folder);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Heads, HeadRows, testing::ValuesIn(golden_cases(kFolder)),

@@ -1,6 +1,6 @@
 // Matrices of integers with scales: what the package compressed-tensors wrote, what is refused, and
 // models in folders written here.
-#include "model/import/eight_bit_weights.h"
+#include "model/import/weights/eight_bit_weights.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -16,8 +16,8 @@
 #include <nlohmann/json.hpp>
 
 #include "format/converted_file.h"
-#include "format/safetensors/int8_folder.h"
 #include "format/safetensors/int8_weights.h"
+#include "format/safetensors/quantized_folder.h"
 #include "format/safetensors/safetensors.h"
 #include "model/import/head_file.h"
 #include "model/import/hugging_face_file.h"
@@ -129,18 +129,14 @@ INSTANTIATE_TEST_SUITE_P(
     CompressedTensors, EightBitGoldens,
     testing::Values(GoldenCase{"group", DType::kQ8_0}, GoldenCase{"group-64", DType::kQ8_0},
                     GoldenCase{"group-16", DType::kF32}, GoldenCase{"channel", DType::kQ8_0},
-                    GoldenCase{"channel-f32", DType::kF32}, GoldenCase{"tensor", DType::kQ8_0}),
+                    GoldenCase{"channel-f32", DType::kF32}, GoldenCase{"tensor", DType::kQ8_0},
+                    GoldenCase{"packed", DType::kQ4_0}),
     golden_name);
 
 TEST(EightBitWeights, OtherFormatsAreRefusedWithWhatIsSupported) {
   const Status asymmetric = HeadFile::open(std::string(kGoldens) + "asymmetric", {}).status();
   EXPECT_EQ(asymmetric.code(), StatusCode::kUnsupported);
   EXPECT_THAT(asymmetric.message(), HasSubstr("symmetric' is false; weights without zero points"));
-  const Status packed = HeadFile::open(std::string(kGoldens) + "packed", {}).status();
-  EXPECT_EQ(packed.code(), StatusCode::kUnsupported);
-  EXPECT_THAT(packed.message(), HasSubstr("format' is 'pack-quantized'; float-quantized, "
-                                          "int-quantized, naive-quantized and "
-                                          "nvfp4-pack-quantized are supported"));
 }
 
 class EightBitHead : public testing::Test {
@@ -326,7 +322,8 @@ TEST_P(EightBitModels, AreTheSameAsConvertedAtLoad) {
   const fs::path folder =
       fs::path(testing::TempDir()) / fmt::format("aerie_{}_{}", getpid(), GetParam());
   fs::remove_all(folder);
-  const auto written = write_int8_folder("tests/golden/families/" + GetParam(), folder);
+  const auto written =
+      write_quantized_folder("tests/golden/families/" + GetParam(), folder, DType::kQ8_0);
   ASSERT_TRUE(written.ok()) << written.status().message();
   const auto stored = open_model_file(folder);
   ASSERT_TRUE(stored.ok()) << stored.status().message();
@@ -363,7 +360,7 @@ TEST(EightBitFolders, KeepStacksOfExpertsAndTheirRouters) {
   for (const auto& [name, matrix] : families) {
     const fs::path folder = fs::path(testing::TempDir()) / fmt::format("aerie_{}_stacks", getpid());
     fs::remove_all(folder);
-    ASSERT_TRUE(write_int8_folder("tests/golden/families/" + name, folder).ok());
+    ASSERT_TRUE(write_quantized_folder("tests/golden/families/" + name, folder, DType::kQ8_0).ok());
     const auto stored = open_model_file(folder);
     ASSERT_TRUE(stored.ok()) << stored.status().message();
     const auto file = open_family_model(name);

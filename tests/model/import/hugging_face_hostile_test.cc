@@ -495,9 +495,9 @@ TEST(HostileFolders, Quantization) {
   cases.push_back(
       {{{kKey, ""}}, kInvalid, {"is a scale, and config.json has no quantization_config"}});
   cases.push_back({{{kKey, R"({"quant_method":"fp8"})"}}, kInvalid, {"rows and ", " scales"}});
-  cases.push_back({{{kKey, R"({"quant_method":"compressed-tensors","format":"pack-quantized"})"}},
+  cases.push_back({{{kKey, R"({"quant_method":"compressed-tensors","format":"marlin-24"})"}},
                    kUnsupported,
-                   {"key 'quantization_config.format' is 'pack-quantized'; float-quantized"}});
+                   {"key 'quantization_config.format' is 'marlin-24'; float-quantized"}});
   expect_each_refused("llama-fp8-block", cases);
 }
 

@@ -1,6 +1,6 @@
 // Folders whose matrices are of NVFP4: what modelopt and compressed-tensors publish, and what is
 // refused.
-#include "model/import/nvfp4_weights.h"
+#include "model/import/weights/nvfp4_weights.h"
 
 #include <gtest/gtest.h>
 

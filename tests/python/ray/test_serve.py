@@ -167,6 +167,9 @@ def test_the_command_and_the_file(cluster, model, alone, tmp_path):
     try:
         assert process.wait(120) == 0, process.stdout.read()
         application = Application(cluster + "/second", model, "second")
+        # Until the proxy knows the path, another application has it.
+        body = {"prompt": "x", "max_tokens": 1}
+        wait_for(lambda: complete(application.url, body, Outcome("first")).done, what="the path")
         outcome = complete(application.url, {"prompt": "x", "seed": 1, "max_tokens": 8}, Outcome("second"))
         assert outcome.done, outcome
         assert outcome.tokens == complete(alone, {"prompt": "x", "seed": 1, "max_tokens": 8}, Outcome("alone")).tokens

@@ -7,6 +7,7 @@ AERIE_PROGRAM, AERIE_MODEL and AERIE_BROWSER. --soak-seconds says how long test_
 import os
 import pathlib
 import shutil
+import sys
 import urllib.request
 
 import openai
@@ -16,6 +17,7 @@ import serving
 from serving import wait_for  # noqa: F401  the tests take it from here
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.append(str(ROOT / "tests/testing/network"))
 NIGHTLY = "AERIE_NIGHTLY" in os.environ  # all combinations, however long it takes
 
 

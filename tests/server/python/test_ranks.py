@@ -2,37 +2,25 @@
 
 import json
 import os
-import pathlib
 import re
 import shutil
 import signal
 import subprocess
 import threading
 import time
-import urllib.request
 
 import pytest
 
 import serving
 from conftest import wait_for
-
-MPIRUN = shutil.which("mpirun")
-ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-PROMPT = "Write a list of three colours and why they are liked."
+from namespaces import at_once
+from ranked import PROMPT, Service, missing, run, under_mpirun
 
 
 @pytest.fixture(scope="module")
 def library(program):
-    if not MPIRUN or not os.path.exists(os.path.join(os.path.dirname(program), "libaerie_mpi.so")):
-        pytest.skip("Open MPI is not installed: scripts/install_deps.sh --full installs it")
-
-
-def under_mpirun(ranks, *command):
-    return [MPIRUN, "-np", str(ranks), "--oversubscribe", "--bind-to", "none", *command]
-
-
-def run(*command, **settings):
-    return subprocess.run(command, capture_output=True, text=True, timeout=200, env=ENVIRONMENT, check=False, **settings)
+    if missing(program):
+        pytest.skip(missing(program))
 
 
 def reply(program, model_file, *flags, ranks=1):
@@ -81,6 +69,14 @@ def test_a_model_that_is_not_there(library, program):
     assert done.stderr.count("nowhere.gguf") == 1, "one rank says it"
 
 
+def test_without_open_mpi(program, model_file, tmp_path):
+    alone = shutil.copy(program, tmp_path / "aerie")
+    done = run(alone, "run", "-m", model_file, "-p", "x", "-n", "1", "--tensor-parallel", "2")
+    assert done.returncode != 0
+    (line,) = done.stderr.splitlines()
+    assert "install Open MPI (apt install libopenmpi-dev openmpi-bin)" in line
+
+
 @pytest.fixture
 def served(library, program, model_file):
     """served(): one more server; none is left behind."""
@@ -95,55 +91,6 @@ def served(library, program, model_file):
         for rank in service.ranks().values():
             os.kill(rank, signal.SIGKILL)
         service.process.kill()
-
-
-class Service:
-    """`aerie serve` by two ranks."""
-
-    def __init__(self, program, model_file):
-        self.log = []
-        self.process = subprocess.Popen(
-            under_mpirun(2, program, "serve", "-m", model_file, "--port", "0", "--threads", "1", "--tensor-parallel",
-                         "2"), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=ENVIRONMENT)
-        self.reader = threading.Thread(target=self._read, daemon=True)
-        self.reader.start()
-        wait_for(lambda: self.url or self.process.poll() is not None, what="the server")
-        assert self.url, "".join(self.log)
-
-    def _read(self):
-        for line in self.process.stderr:
-            self.log.append(line)
-
-    @property
-    def url(self):
-        found = re.search(r"listening on (http://\S+)", "".join(self.log))
-        return found and found[1].rstrip("/")
-
-    def wait(self, seconds=60):
-        """All that was said, once it has ended."""
-        self.process.wait(seconds)
-        self.reader.join(seconds)
-        return "".join(self.log)
-
-    def ranks(self):
-        """Process ids, by rank."""
-        ranks = {}
-        for process in pathlib.Path("/proc").glob("[0-9]*"):
-            try:
-                parent = re.search(r"^PPid:\s*(\d+)", (process / "status").read_text(), re.MULTILINE)
-                rank = re.search(rb"OMPI_COMM_WORLD_RANK=(\d+)", (process / "environ").read_bytes())
-            except OSError:
-                continue  # it has just ended, or is somebody else's
-            if rank and parent and int(parent[1]) == self.process.pid:
-                ranks[int(rank[1])] = int(process.name)
-        return ranks
-
-    def ask(self, url=None, **body):
-        body = {"prompt": PROMPT, "max_tokens": 24, "temperature": 0.7, "seed": 3, "return_token_ids": True,
-                "ignore_eos": True, **body}
-        request = urllib.request.Request((url or self.url) + "/v1/completions", json.dumps(body).encode(),
-                                         {"Content-Type": "application/json"})
-        return json.load(urllib.request.urlopen(request, timeout=100))["choices"][0]["token_ids"]
 
 
 def test_a_server_and_its_end(served, program, model_file):
@@ -195,7 +142,7 @@ def test_what_sharing_costs(library, program, model_file, tmp_path):
     figures = tmp_path / "ranks.json"
     command = [program, "bench", "ranks", "-m", model_file, "--rows", "1,4", "--repeat", "3", "--threads", "1", "--ranks",
                "1,2,8", "--latency-us", "100", "--gbits", "10", "--json", str(figures)]
-    done = run(*under_mpirun(2, *command, "--tensor-parallel", "2"))
+    done = run(*under_mpirun(2, *command, "--tensor-parallel", "2"), preexec_fn=at_once)
     assert done.returncode == 0, done.stderr
     report = json.loads(figures.read_text())
     assert [point["rows"] for point in report["points"]] == [1, 4]

@@ -15,7 +15,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs/scaling/servers.md"
-sys.path += [str(ROOT / "tests/server/python"), str(ROOT / "tests/testing")]
+sys.path += [str(ROOT / "tests" / folder) for folder in ("server/python", "testing", "testing/network")]
 from fleet import make_models, wait_for  # noqa: E402
 from serving import Server  # noqa: E402
 

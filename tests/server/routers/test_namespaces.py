@@ -1,68 +1,21 @@
 """Servers on other machines, as far as their networks go: a namespace each, and a cable that can be cut."""
 
-import os
-import shutil
-import subprocess
-
 import pytest
 
 from fleet import Load, metric, wait_for
+from namespaces import IP, Network, Unavailable
 from serving import Server
-
-IP = shutil.which("ip") or shutil.which("ip", path="/usr/sbin:/sbin")
-
-
-def ip(*words):
-    subprocess.run([IP, *words], check=True, capture_output=True, text=True)
-
-
-class Network:
-    """A bridge of this namespace, and others on it."""
-
-    def __init__(self):
-        self.number = os.getpid() % 250
-        self.bridge = f"aer{os.getpid()}"
-        self.names = []
-        ip("link", "add", self.bridge, "type", "bridge")
-        ip("address", "add", f"10.213.{self.number}.254/24", "dev", self.bridge)
-        ip("link", "set", self.bridge, "up")
-
-    def cable(self, place):
-        return f"{self.bridge}v{place}"
-
-    def add(self):
-        """The name and the address of one more namespace."""
-        place = len(self.names) + 1
-        name, address = f"{self.bridge}-{place}", f"10.213.{self.number}.{place}"
-        ip("netns", "add", name)
-        self.names.append(name)
-        ip("link", "add", self.cable(place), "type", "veth", "peer", "name", "eth0", "netns", name)
-        ip("link", "set", self.cable(place), "master", self.bridge, "up")
-        ip("-n", name, "address", "add", f"{address}/24", "dev", "eth0")
-        ip("-n", name, "link", "set", "eth0", "up")
-        ip("-n", name, "link", "set", "lo", "up")
-        return name, address
-
-    def cut(self, name):
-        ip("link", "set", self.cable(self.names.index(name) + 1), "down")
-
-    def remove(self):
-        for name in self.names:
-            subprocess.run([IP, "netns", "delete", name], check=False)
-        subprocess.run([IP, "link", "delete", self.bridge], check=False)
 
 
 @pytest.fixture
 def network():
     made = None
     try:
-        if not IP:
-            pytest.skip("network namespaces cannot be made here: iproute2 is not installed")
         try:
             made = Network()
             made.add()
-        except subprocess.CalledProcessError as error:
-            pytest.skip(f"network namespaces cannot be made here: {error.stderr.strip()}")
+        except Unavailable as error:
+            pytest.skip(f"network namespaces cannot be made here: {error}")
         yield made
     finally:
         if made:

@@ -3,10 +3,13 @@
 import json
 import re
 import signal
+import subprocess
+import sys
 import urllib.request
 
 import pytest
 
+from conftest import ROOT
 from fleet import Load, Outcome, complete, hit_rate, metric, shared_prefixes, wait_for
 
 
@@ -93,16 +96,34 @@ def test_drain_under_load(serve, route, alone):
     assert servers[0].process.wait(60) == 0
 
 
+def simulated_hits(folder, prompts, replicas, policy):
+    """What bench/fleet makes of the same requests. What a pass costs changes little of it."""
+    passes, trace, figures = folder / "passes.json", folder / "trace.jsonl", folder / "figures.json"
+    passes.write_text(json.dumps({"aerie_profile": 1, "pass_cost": [
+        {"rows": rows, "seconds": seconds, "seconds_per_position": 0} for rows, seconds in ((1, 1e-4), (256, 3e-3))]}))
+    # A token is a byte, behind the first of all texts.
+    requests = [{"timestamp": i, "output_length": 1, "prompt_ids": [1, *prompt.encode()]}
+                for i, prompt in enumerate(prompts)]
+    trace.write_text("".join(json.dumps(request) + "\n" for request in requests))
+    subprocess.run([sys.executable, ROOT / "bench/fleet", "--passes", passes, "--trace", trace, "--clients", "4",
+                    "--replicas", str(replicas), "--policy", policy, "--cache-tokens", "8192", "--max-num-seqs", "4",
+                    "--warm-up", "0", "--json", figures], check=True, stdout=subprocess.DEVNULL)
+    (row,) = json.loads(figures.read_text())["runs"]
+    return row["prefix_hit_rate"]
+
+
 @pytest.mark.parametrize("count, groups", [(2, 18), (4, 24)])
-def test_prefix_hits(serve, route, count, groups):
-    """Caches that hold some of the beginnings each, and all of them together."""
+def test_prefix_hits(serve, route, tmp_path, count, groups):
+    """Caches that hold some of the beginnings each, and all of them together; the simulated fleet's are like them."""
     servers = [serve("--max-num-seqs", "4", fast=True) for _ in range(count)]
-    rates = {}
+    rates, simulated = {}, {}
     for policy in ("random", "cache_aware"):
         router = route(servers, "--policy", policy)
-        rates[policy] = hit_rate(router.url, [server.url for server in servers],
-                                 shared_prefixes(policy, groups, each=8))
+        prompts = shared_prefixes(policy, groups, each=8)
+        rates[policy] = hit_rate(router.url, [server.url for server in servers], prompts)
+        simulated[policy] = simulated_hits(tmp_path, prompts, count, policy.replace("_", "-"))
     ratio = rates["cache_aware"] / rates["random"]
     print(f"{count} servers: prefix hits {rates['random']:.3f} by chance, {rates['cache_aware']:.3f} by prefix: "
-          f"{ratio:.2f} times")
+          f"{ratio:.2f} times; simulated {simulated['random']:.3f} and {simulated['cache_aware']:.3f}")
     assert ratio >= 1.5
+    assert simulated == pytest.approx(rates, abs=0.12)

@@ -1,4 +1,4 @@
-#include "train/data/sample.h"
+#include "engine/samples/sample.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

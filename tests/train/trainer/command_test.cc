@@ -18,6 +18,9 @@
 #include "draft/speculative_config.h"
 #include "engine/engine.h"
 #include "format/json.h"
+#include "format/output_file.h"
+#include "format/safetensors/quantized_folder.h"
+#include "tensor/dtype.h"
 #include "tests/testing/tiny_model.h"
 #include "tests/train/data/data_folder.h"
 #include "train/batches/training_data.h"
@@ -200,6 +203,59 @@ TEST_F(Command, TrainsForATypeOfDrafts) {
   EXPECT_THAT(refused.message(), HasSubstr("makes another target"));
 }
 
+// With no word about its shape, as somebody shipped it: in 8 bits, with a type to draft in.
+TEST_F(Command, ContinuesAHeadAsItIs) {
+  for (const auto& [method, shape] :
+       {std::pair<std::string, std::vector<std::string>>{"eagle3", {"--fc-norm"}},
+        {"p-eagle", {"--layers", "2", "--fc-norm"}}}) {
+    SCOPED_TRACE(method);
+    std::vector<std::string> flags = {"--draft-vocab", "90",   "--intermediate",  "96",
+                                      "--depth",       "3",    "--learning-rate", "3e-3",
+                                      "--tap-layers",  "1,3,5"};
+    flags.insert(flags.end(), shape.begin(), shape.end());
+    ASSERT_TRUE(run(method, method + "-old", flags).ok());
+    const std::string old = path(method + "-old/final"), head = path(method + "-head");
+    std::filesystem::create_directories(head);
+    const auto written = write_quantized_folder(old, head, DType::kQ8_0);
+    ASSERT_TRUE(written.ok()) << written.status().message();
+    Json config = *read_json(head + "/config.json");
+    config["draft_type"] = "q4_0";
+    ASSERT_TRUE(write_file(head + "/config.json", config.dump()).ok());
+
+    const auto status = run(method, method + "-new", {"--continue", head});
+    ASSERT_TRUE(status.ok()) << status.status().message();
+    const Json now = *read_json(path(method + "-new/final/config.json"));
+    for (const char* key :
+         {"draft_vocab_size", "draft_type", "fc_norm", "mask_token_id",
+          "eagle_aux_hidden_state_layer_ids", "transformer_layer_config", "speculators_config"}) {
+      EXPECT_EQ(now.value(key, Json()), config.value(key, Json())) << key;
+    }
+    // It begins where the other ended, but for the bits that were lost.
+    const auto losses = [&](const std::string& folder) {
+      std::vector<double> out;
+      const auto log = RunLog::open(folder + "/log.jsonl", 100);
+      for (const Json& line : log->lines()) {
+        if (line.contains("evaluation")) out.push_back(line["evaluation"]["loss"].get<double>());
+      }
+      return out;
+    };
+    const std::vector<double> before = losses(path(method + "-old"));
+    const std::vector<double> after = losses(path(method + "-new"));
+    ASSERT_EQ(after.size(), 2U);
+    EXPECT_NEAR(after[0], before.back(), 0.02 * before.back());
+    EXPECT_NE(after[1], after[0]);
+  }
+  // In 4 bits its matrices are read as well.
+  const std::string packed = path("eagle3-packed");
+  ASSERT_TRUE(write_quantized_folder(path("eagle3-old/final"), packed, DType::kQ4_0).ok());
+  const auto from_packed = run("eagle3", "eagle3-from-packed", {"--continue", packed});
+  EXPECT_TRUE(from_packed.ok()) << from_packed.status().message();
+  const auto both = run("eagle3", "both", {"--continue", path("eagle3-head"), "--init", "x"});
+  EXPECT_THAT(both.status().message(), HasSubstr("--init"));
+  const auto none = run("eagle3", "none", {"--continue", path("first")});
+  EXPECT_THAT(none.status().message(), HasSubstr("first"));
+}
+
 TEST_F(Command, SaysWhatIsWrong) {
   const auto refused = [&](const std::vector<std::string>& more, int steps,
                            const std::string& word) {
@@ -310,11 +366,43 @@ TEST_F(Command, FeaturesComeFromWhereTheyAre) {
     }
     EXPECT_EQ(same, !second);
   }
-  std::vector<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(path("second"))) {
-    if (entry.path().filename().string().starts_with("features-")) files.push_back(entry.path());
+  ASSERT_TRUE(remove_features(path("second")).ok());
+}
+
+// Of some samples they are stored, of the others computed.
+TEST_F(Command, FeaturesOfAFolderMayBeIncomplete) {
+  const MethodNeeds needs = {{2, 4}, true};
+  StoreOptions store;
+  store.folder = path("second");
+  store.model = path("target.gguf");
+  store.tap_layers = {2, 4, 6};
+  store.threads = 1;
+  store.file_bytes = 40000;
+  ASSERT_TRUE(store_features(store).ok());
+  std::filesystem::remove(path("second/features-1-of-1-000.safetensors"));
+  ASSERT_TRUE(std::filesystem::exists(path("second/features-1-of-1-001.safetensors")));
+  const auto data = open(data_options());
+  const Status status = data->open_features(needs, 6);
+  ASSERT_TRUE(status.ok()) << status.message();
+  int exact = 0, rounded = 0;
+  for (const Sample& sample : data->datasets()[1].samples) {
+    std::vector<float> x(sample.tokens.size() * 3 * 64);
+    ASSERT_TRUE(data->set().features->read(sample, x).ok()) << sample.id;
+    const bool fits = std::ranges::all_of(
+        x, [](float value) { return bf16_to_f32(f32_to_bf16(value)) == value; });
+    ++(fits ? rounded : exact);
   }
-  for (const std::string& file : files) std::filesystem::remove(file);
+  EXPECT_GT(exact, 0);
+  EXPECT_GT(rounded, 0);
+  DataOptions stored = data_options();
+  stored.folders = {path("second")};
+  stored.features = DataOptions::Features::kStored;
+  const auto strict = open(stored);
+  ASSERT_TRUE(strict->open_features(needs, 6).ok());
+  std::vector<float> x(strict->datasets()[0].samples[0].tokens.size() * 3 * 64);
+  EXPECT_EQ(strict->set().features->read(strict->datasets()[0].samples[0], x).code(),
+            StatusCode::kNotFound);
+  ASSERT_TRUE(remove_features(path("second")).ok());
 }
 
 TEST_F(Command, AcceptanceIsCountedFromRounds) {

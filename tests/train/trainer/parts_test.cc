@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 #include <utility>
 #include <vector>
@@ -139,6 +140,29 @@ TEST(BatchPlan, GoesThroughAllSamplesOnceInAnotherOrderEachEpoch) {
 TEST(BatchPlan, LongSamplesHaveBatchesOfTheirOwn) {
   const std::vector<int64_t> lengths = {50, 50};
   EXPECT_EQ(plan_epoch(lengths, {.batch_tokens = 20, .max_length = 64}, 0).size(), 2U);
+}
+
+// The oldest of 200 takes part in a quarter of the epochs, the newest in all.
+TEST(BatchPlan, NewerSamplesCountForMore) {
+  const std::vector<int64_t> lengths(200, 4);
+  PlanOptions options = {.batch_tokens = 16, .max_length = 16, .seed = 5};
+  options.oldest = 0.25;
+  std::vector<int> taken(lengths.size());
+  for (int64_t epoch = 0; epoch < 400; ++epoch) {
+    for (const BatchSamples& batch : plan_epoch(lengths, options, epoch)) {
+      for (const int32_t sample : batch) ++taken[static_cast<size_t>(sample)];
+    }
+    ASSERT_EQ(plan_epoch(lengths, options, epoch), plan_epoch(lengths, options, epoch));
+  }
+  EXPECT_EQ(taken.back(), 400);
+  const auto share = [&](size_t first) {
+    return std::accumulate(taken.begin() + static_cast<ptrdiff_t>(first),
+                           taken.begin() + static_cast<ptrdiff_t>(first) + 20, 0.0) /
+           (20 * 400);
+  };
+  EXPECT_NEAR(share(0), 0.29, 0.04);
+  EXPECT_NEAR(share(90), 0.625, 0.04);
+  EXPECT_NEAR(share(180), 0.96, 0.04);
 }
 
 TEST(BatchPlan, SeedsDiffer) {

@@ -67,7 +67,7 @@ float ToyFeatures::value(int prompt, int64_t token, int64_t tap, int64_t column)
          static_cast<float>(tap) + 0.25F * static_cast<float>(column);
 }
 
-Status ToyFeatures::read(const train::Sample& sample, std::span<float> out) {
+Status ToyFeatures::read(const Sample& sample, std::span<float> out) {
   size_t i = 0;
   for (size_t t = 0; t < sample.tokens.size(); ++t) {
     for (int64_t tap = 0; tap < 2; ++tap) {
@@ -79,12 +79,12 @@ Status ToyFeatures::read(const train::Sample& sample, std::span<float> out) {
   return {};
 }
 
-std::vector<train::Sample> toy_samples(int count, uint64_t seed) {
-  std::vector<train::Sample> samples;
+std::vector<Sample> toy_samples(int count, uint64_t seed) {
+  std::vector<Sample> samples;
   for (int s = 0; s < count; ++s) {
-    train::Sample sample;
+    Sample sample;
     sample.prompt = s;
-    sample.id = train::sample_id(s, 0);
+    sample.id = sample_id(s, 0);
     const auto draw = [&](uint32_t i) {
       return philox4x32({i, static_cast<uint32_t>(s), 0, 0}, {static_cast<uint32_t>(seed), 0})[0];
     };
@@ -102,10 +102,9 @@ std::vector<train::Sample> toy_samples(int count, uint64_t seed) {
   return samples;
 }
 
-train::TrainingSet toy_set(const std::vector<train::Sample>& samples,
-                           train::FeatureSource& features) {
+train::TrainingSet toy_set(const std::vector<Sample>& samples, train::FeatureSource& features) {
   train::TrainingSet set;
-  for (const train::Sample& sample : samples) {
+  for (const Sample& sample : samples) {
     (sample.prompt % 5 == 4 ? set.validation : set.training).push_back(&sample);
   }
   set.features = &features;

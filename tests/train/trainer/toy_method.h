@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/samples/sample.h"
 #include "train/data/features/features.h"
-#include "train/data/sample.h"
 #include "train/methods/training_method.h"
 #include "train/run/trainer.h"
 
@@ -54,7 +54,7 @@ class ToyFeatures final : public train::FeatureSource {
  public:
   std::span<const int32_t> tap_layers() const override { return layers_; }
   int hidden() const override { return kToyHidden; }
-  Status read(const train::Sample& sample, std::span<float> out) override;
+  Status read(const Sample& sample, std::span<float> out) override;
 
   static float value(int prompt, int64_t token, int64_t tap, int64_t column);
 
@@ -63,11 +63,10 @@ class ToyFeatures final : public train::FeatureSource {
 };
 
 // Samples of a text in which each token mostly says the next one; prompts of two tokens.
-std::vector<train::Sample> toy_samples(int count, uint64_t seed = 1);
+std::vector<Sample> toy_samples(int count, uint64_t seed = 1);
 
 // Pointers to all but every fifth one, which validate.
-train::TrainingSet toy_set(const std::vector<train::Sample>& samples,
-                           train::FeatureSource& features);
+train::TrainingSet toy_set(const std::vector<Sample>& samples, train::FeatureSource& features);
 
 // Ten steps of few tokens into `folder`.
 train::TrainOptions toy_options(const std::string& folder);

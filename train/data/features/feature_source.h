@@ -5,7 +5,7 @@
 #include <span>
 
 #include "base/status.h"
-#include "train/data/sample.h"
+#include "engine/samples/sample.h"
 
 namespace aerie::train {
 
@@ -17,6 +17,8 @@ class FeatureSource {
   // By the layer that the stream enters; `layers` is the stream behind the last one.
   virtual std::span<const int32_t> tap_layers() const = 0;
   virtual int hidden() const = 0;
+  // Whether it has those of the sample; one that computes them has all.
+  virtual bool has(const Sample& /*sample*/) const { return true; }
 
   // `out` [tokens][taps][hidden], all of the sample's tokens.
   virtual Status read(const Sample& sample, std::span<float> out) = 0;

@@ -10,10 +10,11 @@
 #include <utility>
 
 #include "base/files.h"
+#include "engine/samples/feature_file.h"
 #include "format/safetensors/safetensors_write.h"
 #include "tensor/dtype.h"
 #include "train/data/dataset.h"
-#include "train/data/features/feature_file.h"
+#include "train/data/features/feature_writer.h"
 #include "train/data/features/features.h"
 
 namespace aerie::train {
@@ -36,7 +37,7 @@ class Store {
 
   // Of a sample.
   int64_t bytes_of(const Sample& sample) const {
-    return static_cast<int64_t>(sample.tokens.size()) * width(kind_) *
+    return static_cast<int64_t>(sample.tokens.size()) * feature_width(kind_) *
            static_cast<int64_t>(sizeof(uint16_t));
   }
   Status check_room(std::span<const Sample* const> samples) const;

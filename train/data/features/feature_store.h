@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/samples/feature_file.h"
 #include "train/data/answer_file.h"
-#include "train/data/features/feature_file.h"
 
 namespace aerie::train {
 

@@ -1,11 +1,28 @@
 #include "train/data/features/feature_writer.h"
 
+#include <fmt/format.h>
+
+#include <filesystem>
 #include <span>
+#include <system_error>
 #include <utility>
 
 #include "format/safetensors/safetensors_write.h"
 
 namespace aerie::train {
+
+namespace fs = std::filesystem;
+
+std::string free_feature_path(const std::string& folder, const Shard& shard, int& next) {
+  std::string path;
+  std::error_code ignored;
+  do {
+    path = (fs::path(folder) /
+            fmt::format("features-{}-of-{}-{:03}.safetensors", shard.part, shard.of, next++))
+               .string();
+  } while (fs::exists(path, ignored));
+  return path;
+}
 
 Expected<FeatureWriter> FeatureWriter::open(const std::string& folder, const Shard& shard,
                                             const FeatureKind& kind, int64_t file_bytes) {
@@ -31,8 +48,8 @@ Status FeatureWriter::finish() {
   if (waiting_.empty()) return {};
   std::vector<SafetensorsEntry> entries;
   for (const Entry& entry : waiting_) {
-    entries.push_back(
-        feature_entry(kind_, entry.id, static_cast<int64_t>(entry.values.size()) / width(kind_)));
+    entries.push_back(feature_entry(
+        kind_, entry.id, static_cast<int64_t>(entry.values.size()) / feature_width(kind_)));
   }
   const auto values = [this](size_t index, const ByteSink& sink) {
     return sink(std::as_bytes(std::span(waiting_[index].values)));

@@ -7,10 +7,13 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/samples/feature_file.h"
 #include "train/data/answer_file.h"
-#include "train/data/features/feature_file.h"
 
 namespace aerie::train {
+
+// Of the shard's numbers from `next` on the first that no file has; `next` is then behind it.
+std::string free_feature_path(const std::string& folder, const Shard& shard, int& next);
 
 class FeatureWriter {
  public:

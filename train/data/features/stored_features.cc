@@ -6,8 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/samples/feature_file.h"
 #include "tensor/dtype.h"
-#include "train/data/features/feature_file.h"
 #include "train/data/features/features.h"
 #include "train/data/info.h"
 
@@ -21,6 +21,7 @@ class StoredFeatures final : public FeatureSource {
 
   std::span<const int32_t> tap_layers() const override { return tap_layers_; }
   int hidden() const override { return files_.kind.hidden; }
+  bool has(const Sample& sample) const override { return files_.tensors.contains(sample.id); }
   Status read(const Sample& sample, std::span<float> out) override;
   Status read_bfloats(const Sample& sample, std::span<uint16_t> out) override;
 

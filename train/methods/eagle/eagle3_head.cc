@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "engine/samples/feature_file.h"
 #include "train/methods/head_config.h"
 #include "train/nn/ops.h"
 
@@ -21,10 +22,7 @@ void Eagle3HeadOptions::add_taps_to(SettingList& settings) {
 
 Status Eagle3Head::check(const Target& target) {
   const ModelConfig& config = target.config();
-  if (options_.tap_layers.empty()) {
-    options_.tap_layers = {std::min(2, config.layers), config.layers / 2,
-                           std::max(0, config.layers - 3)};
-  }
+  if (options_.tap_layers.empty()) options_.tap_layers = eagle3_layers(config.layers);
   for (const int32_t layer : options_.tap_layers) {
     if (layer < 0 || layer > config.layers) {
       return {StatusCode::kInvalidArgument, fmt::format("layer {} cannot be tapped: {} has 0 to {}",
@@ -181,6 +179,7 @@ Status Eagle3Head::write(const std::string& folder, const std::string& algorithm
           {"architectures", {"LlamaForCausalLM"}}}}}},
       {"transformer_layer_config", layer},
   };
+  if (!options_.draft_type.empty()) out["draft_type"] = options_.draft_type;
   if (options_.mask) out["mask_token_id"] = options_.mask_token;
   return write_checkpoint(folder, stored_parameters(parameters_, false), out);
 }

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "train/methods/eagle/continued_head.h"
 #include "train/methods/supervision.h"
 #include "train/methods/training_methods.h"
 #include "train/nn/lap_clock.h"
@@ -166,7 +167,12 @@ MakeMethod declare_eagle3(SettingList& settings) {
   settings.add_depth(o->depth);
   settings.add_intermediate(o->head.intermediate);
   settings.add("norm-output", o->head.norm_output, "Hand on what has been normed");
-  return made_of(o, make_eagle3);
+  return [o](const MethodInputs& inputs) -> Expected<std::unique_ptr<Method>> {
+    if (!inputs.continued.empty()) {
+      AERIE_RETURN_IF_ERROR(read_shape(inputs.continued, o->head, o->depth));
+    }
+    return make_eagle3(inputs.target, *o, inputs.generator);
+  };
 }
 
 constexpr int kEagle3Depths[] = {1, 3, 5};

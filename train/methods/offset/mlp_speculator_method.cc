@@ -74,7 +74,7 @@ void MlpSpeculator::add_step(int index, const at::Tensor& embedding, at::Generat
     return random_matrix(count, inner_, generator).to(rows.device());
   };
   const double size = 1.0 / std::sqrt(static_cast<double>(inner_));
-  step.embedding = parameters().add_table(
+  step.embedding = parameters().add(
       fmt::format("emb.{}.weight", index),
       is_as_wide ? embedding * (size / embedding.square().mean().sqrt().clamp_min(1e-6))
                  : random(vocab_));

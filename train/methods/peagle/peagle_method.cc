@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "train/methods/eagle/continued_head.h"
 #include "train/methods/peagle/peagle_step.h"
 #include "train/methods/supervision.h"
 #include "train/methods/training_methods.h"
@@ -86,7 +87,14 @@ MakeMethod declare_peagle(SettingList& settings) {
                "Train and store an embedding of its own");
   settings.add_loss(o->loss);
   settings.add_intermediate(o->head.intermediate);
-  return made_of(o, make_peagle);
+  return [o](const MethodInputs& inputs) -> Expected<std::unique_ptr<Method>> {
+    if (!inputs.continued.empty()) {
+      auto depth = static_cast<int>(o->sampling.depths);
+      AERIE_RETURN_IF_ERROR(read_shape(inputs.continued, o->head, depth));
+      o->sampling.depths = depth;
+    }
+    return make_peagle(inputs.target, *o, inputs.generator);
+  };
 }
 
 constexpr int kPEagleDepths[] = {2, 4, 8};

@@ -174,6 +174,7 @@ GenerationSettings read_settings(FieldReader& request, const ApiState& state,
   request.string("user", "");
   out.request.client = from.client;
   read_tenant(request, state.options, from, out.request);
+  read_learn(request, from, out.request);
   read_trace(request, state.options, out.request);
   out.return_token_ids = request.boolean("return_token_ids", false);
   read_speculation(request, state.service.speculations(), out.request);

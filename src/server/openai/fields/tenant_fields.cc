@@ -53,6 +53,11 @@ void read_tenant(FieldReader& request, const ApiOptions& options, const HttpRequ
   out.tenant = std::move(tenant);
 }
 
+void read_learn(FieldReader& request, const HttpRequest& from, Request& out) {
+  const bool stores = request.boolean("store", true);
+  out.learn = stores && from.learn && !request.has("cache_salt");
+}
+
 void read_trace(FieldReader& request, const ApiOptions& options, Request& out) {
   out.trace = request.boolean("trace", false);
   if (!out.trace || options.allow_trace) return;

@@ -19,6 +19,10 @@ inline constexpr std::string_view kTenantHeader = "x-aerie-tenant";
 void read_tenant(FieldReader& request, const ApiOptions& options, const HttpRequest& from,
                  Request& out);
 
+// Request::learn, by the key and OpenAI's "store". A request with a salt wants that nothing of it
+// reaches others, and is left out, too. Behind read_tenant().
+void read_learn(FieldReader& request, const HttpRequest& from, Request& out);
+
 // Request::trace; 403 where it is not allowed.
 void read_trace(FieldReader& request, const ApiOptions& options, Request& out);
 

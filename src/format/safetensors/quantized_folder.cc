@@ -1,4 +1,4 @@
-#include "format/safetensors/int8_folder.h"
+#include "format/safetensors/quantized_folder.h"
 
 #include <algorithm>
 #include <array>
@@ -12,6 +12,7 @@
 #include "format/input_file.h"
 #include "format/json.h"
 #include "format/output_file.h"
+#include "format/safetensors/int4_weights.h"
 #include "format/safetensors/int8_weights.h"
 #include "format/safetensors/safetensors_folder.h"
 #include "format/safetensors/safetensors_write.h"
@@ -31,7 +32,7 @@ constexpr std::array<std::string_view, 6> kWeightFiles = {".safetensors", ".inde
                                                           ".bin",         ".pt",         ".pth"};
 constexpr int64_t kChunk = int64_t{1} << 18;  // elements that are converted at once
 
-enum class Part : uint8_t { kWhole, kHalf, kCodes, kScales };
+enum class Part : uint8_t { kWhole, kHalf, kCodes, kScales, kShape };
 
 // What one tensor of the output is made of.
 struct Source {
@@ -66,7 +67,19 @@ bool decides(std::string_view name) {
   return std::ranges::any_of(kEnds, [&](std::string_view end) { return name.ends_with(end); });
 }
 
-Plan plan_tensors(const SafetensorsFolder& folder) {
+void plan_matrix(const SafetensorsTensor& tensor, DType type, Plan& plan) {
+  const int64_t n = tensor.shape[0], k = tensor.shape[1];
+  if (type == DType::kQ8_0) {
+    plan.add(tensor.name, SafetensorsType::kI8, {n, k}, {&tensor, Part::kCodes});
+  } else {
+    plan.add(tensor.name + "_packed", SafetensorsType::kI32, {n, k / 8}, {&tensor, Part::kCodes});
+    plan.add(tensor.name + "_shape", SafetensorsType::kI64, {2}, {&tensor, Part::kShape});
+  }
+  plan.add(tensor.name + "_scale", SafetensorsType::kF16, {n, k / kInt8Group},
+           {&tensor, Part::kScales});
+}
+
+Plan plan_tensors(const SafetensorsFolder& folder, DType type) {
   Plan plan;
   for (const SafetensorsTensor* tensor : folder.tensors()) {
     const std::string& name = tensor->name;
@@ -77,9 +90,7 @@ Plan plan_tensors(const SafetensorsFolder& folder) {
     }
     const int64_t n = tensor->shape[0], k = tensor->shape[1];
     if (k % kInt8Group == 0) {
-      plan.add(name, SafetensorsType::kI8, {n, k}, {tensor, Part::kCodes});
-      plan.add(name + "_scale", SafetensorsType::kF16, {n, k / kInt8Group},
-               {tensor, Part::kScales});
+      plan_matrix(*tensor, type, plan);
       continue;
     }
     plan.ignored.push_back(name.substr(0, name.size() - kWeight.size()));
@@ -90,11 +101,25 @@ Plan plan_tensors(const SafetensorsFolder& folder) {
   return plan;
 }
 
-Status write_part(const Source& source, const ByteSink& sink) {
+// Codes or scales of some rows.
+Status write_integers(std::span<const float> values, int64_t k, DType type, bool codes,
+                      const ByteSink& sink) {
+  if (type == DType::kQ8_0) {
+    AERIE_ASSIGN_OR_RETURN(const Int8Rows rows, quantize_rows_int8(values, k));
+    return codes ? sink(std::as_bytes(std::span(rows.codes)))
+                 : sink(std::as_bytes(std::span(rows.scales)));
+  }
+  AERIE_ASSIGN_OR_RETURN(const Int4Rows rows, quantize_rows_int4(values, k));
+  return codes ? sink(std::as_bytes(std::span(rows.codes)))
+               : sink(std::as_bytes(std::span(rows.scales)));
+}
+
+Status write_part(const Source& source, DType quantized, const ByteSink& sink) {
   const SafetensorsTensor& tensor = *source.tensor;
   if (source.part == Part::kWhole) return sink(tensor.data);
+  if (source.part == Part::kShape) return sink(std::as_bytes(std::span(tensor.shape)));
   const DType type = *safetensors_type_info(tensor.type).dtype;
-  const DType wanted = source.part == Part::kHalf ? DType::kF16 : DType::kQ8_0;
+  const DType wanted = source.part == Part::kHalf ? DType::kF16 : quantized;
   const int64_t n = tensor.shape[0], k = tensor.shape[1];
   const int64_t step = std::max<int64_t>(1, kChunk / k);
   std::vector<float> values;
@@ -114,10 +139,7 @@ Status write_part(const Source& source, const ByteSink& sink) {
       AERIE_RETURN_IF_ERROR(sink(std::as_bytes(std::span(halves))));
       continue;
     }
-    AERIE_ASSIGN_OR_RETURN(const Int8Rows rows, quantize_rows_int8(values, k));
-    AERIE_RETURN_IF_ERROR(source.part == Part::kCodes
-                              ? sink(std::as_bytes(std::span(rows.codes)))
-                              : sink(std::as_bytes(std::span(rows.scales))));
+    AERIE_RETURN_IF_ERROR(write_integers(values, k, quantized, source.part == Part::kCodes, sink));
   }
   return {};
 }
@@ -167,11 +189,11 @@ Status copy_others(const fs::path& from, const fs::path& to) {
   return invalid_argument("{}: cannot list this folder: {}", from.string(), error.message());
 }
 
-Expected<int64_t> write_tensors(const SafetensorsFolder& folder, const Plan& plan,
+Expected<int64_t> write_tensors(const SafetensorsFolder& folder, const Plan& plan, DType type,
                                 const fs::path& path) {
   return write_safetensors(path, plan.entries, metadata_of(folder),
                            [&](size_t i, const ByteSink& sink) {
-                             const Status status = write_part(plan.sources[i], sink);
+                             const Status status = write_part(plan.sources[i], type, sink);
                              folder.release(plan.sources[i].tensor->data);
                              AERIE_RETURN_IF_ERROR(folder.check());
                              return status.with_context(folder.name());
@@ -180,7 +202,12 @@ Expected<int64_t> write_tensors(const SafetensorsFolder& folder, const Plan& pla
 
 }  // namespace
 
-Expected<int64_t> write_int8_folder(const std::string& input, const std::string& output) {
+Expected<int64_t> write_quantized_folder(const std::string& input, const std::string& output,
+                                         DType type) {
+  if (type != DType::kQ8_0 && type != DType::kQ4_0) {
+    return invalid_argument("folders of safetensors are written in q8_0 or q4_0, not in {}",
+                            dtype_info(type).name);
+  }
   std::error_code error;
   const bool whole = fs::is_directory(input, error);
   const fs::path from = whole ? fs::path(input) : fs::path(input).parent_path();
@@ -190,8 +217,9 @@ Expected<int64_t> write_int8_folder(const std::string& input, const std::string&
   }
   AERIE_ASSIGN_OR_RETURN(const SafetensorsFolder folder, SafetensorsFolder::open_any(input));
   AERIE_ASSIGN_OR_RETURN(Json config, read_config(from / kConfig));
-  const Plan plan = plan_tensors(folder);
-  config[kQuantization] = int8_quantization_config(plan.ignored);
+  const Plan plan = plan_tensors(folder, type);
+  config[kQuantization] = type == DType::kQ8_0 ? int8_quantization_config(plan.ignored)
+                                               : int4_quantization_config(plan.ignored);
   if (fs::create_directory(to, error); error) {
     return invalid_argument("{}: cannot make this folder: {}", output, error.message());
   }
@@ -199,7 +227,7 @@ Expected<int64_t> write_int8_folder(const std::string& input, const std::string&
     const std::string text = config.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
     AERIE_RETURN_IF_ERROR(write_file(to / kConfig, text));
     if (whole) AERIE_RETURN_IF_ERROR(copy_others(from, to));
-    return write_tensors(folder, plan, to / "model.safetensors");
+    return write_tensors(folder, plan, type, to / "model.safetensors");
   };
   Expected<int64_t> bytes = write();
   if (!bytes.ok()) fs::remove_all(to, error);

@@ -1,9 +1,9 @@
-// Header-only, for train/data/ alone.
+// Header-only, for this folder and train/data/.
 #pragma once
 
 #include "base/status.h"
 
-namespace aerie::train {
+namespace aerie {
 
 // A key that is absent makes a file of ours a broken one; it does not make the file absent.
 inline Status absent_is_broken(const Status& status) {
@@ -11,4 +11,4 @@ inline Status absent_is_broken(const Status& status) {
                                                 : status;
 }
 
-}  // namespace aerie::train
+}  // namespace aerie

@@ -1,4 +1,4 @@
-#include "model/import/eight_bit_weights.h"
+#include "model/import/weights/eight_bit_weights.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,7 +11,8 @@
 #include <vector>
 
 #include "format/text.h"
-#include "model/import/nvfp4_weights.h"
+#include "model/import/weights/int4_matrix.h"
+#include "model/import/weights/nvfp4_weights.h"
 #include "tensor/blocks.h"
 #include "tensor/dtype.h"
 
@@ -103,10 +104,11 @@ Expected<EightBitScheme> EightBitScheme::read(const JsonObject& config) {
 Status EightBitScheme::read_compressed_tensors(const JsonObject& how) {
   AERIE_ASSIGN_OR_RETURN(const std::string_view format, how.string("format"));
   nvfp4_ = format == "nvfp4-pack-quantized";
-  if (!nvfp4_ && format != "float-quantized" && format != "int-quantized" &&
+  int4_ = format == "pack-quantized";
+  if (!nvfp4_ && !int4_ && format != "float-quantized" && format != "int-quantized" &&
       format != "naive-quantized") {
     return how.error(StatusCode::kUnsupported, "format",
-                     "is '{}'; float-quantized, int-quantized, naive-quantized and "
+                     "is '{}'; float-quantized, int-quantized, naive-quantized, pack-quantized and "
                      "nvfp4-pack-quantized are supported. Take the original weights",
                      printable(format, 64));
   }
@@ -157,6 +159,14 @@ Status EightBitScheme::read_group(const JsonObject& group) {
                        "are supported beside each other",
                        bits, printable(type, 64), size);
   }
+  if (int4_) {
+    if (bits == 4 && type == "int" && symmetric && !is_reordered(group.find("actorder"))) return {};
+    return group.error(
+        StatusCode::kUnsupported, "num_bits",
+        "is {} of type {}; packed are symmetric integers of 4 supported, with columns in "
+        "their order",
+        bits, printable(type, 64));
+  }
   if (bits != 8) {
     return group.error(StatusCode::kUnsupported, "num_bits", "is {}; 8 is supported", bits);
   }
@@ -193,7 +203,7 @@ bool EightBitScheme::needs_scales(const SafetensorsTensor& tensor) {
 
 bool EightBitScheme::is_scale(std::string_view name) const {
   return !scaled_weight(name).empty() || ends_with_any(name, kOtherScales) ||
-         ends_with_any(name, kUnsupported);
+         ends_with_any(name, kUnsupported) || (int4_ && name.ends_with(".weight_shape"));
 }
 
 Status EightBitScheme::check_scale(const SafetensorsFolder& folder,
@@ -212,9 +222,12 @@ Status EightBitScheme::check_scale(const SafetensorsFolder& folder,
   if (weight.empty()) return {};
   const SafetensorsTensor* scaled = folder.find(weight);
   if (scaled != nullptr && needs_scales(*scaled)) return {};
-  if (nvfp4_) {
+  if (nvfp4_ || int4_) {
     if (scaled == nullptr) scaled = folder.find(std::string(weight) + "_packed");
-    if (scaled != nullptr && Nvfp4Matrix::is_packed(*scaled)) return {};
+    if (scaled != nullptr &&
+        (nvfp4_ ? Nvfp4Matrix::is_packed(*scaled) : Int4Matrix::is_packed(*scaled))) {
+      return {};
+    }
   }
   return refuse(folder, scale,
                 fmt::format("is a scale, and there is no tensor '{}' of type F8_E4M3 or I8",

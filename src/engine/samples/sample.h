@@ -7,7 +7,7 @@
 
 #include "decode/sequence.h"
 
-namespace aerie::train {
+namespace aerie {
 
 struct Sample {
   std::string id;      // "PROMPT-INDEX", such as "12-0"; see sample_id()
@@ -35,4 +35,4 @@ std::string to_line(const Sample& sample);
 // ids outside 0 .. vocab - 1 as well.
 Expected<Sample> parse_sample(std::string_view line, const std::string& where, int vocab);
 
-}  // namespace aerie::train
+}  // namespace aerie

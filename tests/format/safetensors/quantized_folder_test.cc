@@ -12,8 +12,8 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "format/safetensors/int8_folder.h"
 #include "format/safetensors/int8_weights.h"
+#include "format/safetensors/quantized_folder.h"
 #include "format/safetensors/safetensors.h"
 #include "tensor/quantize.h"
 #include "tests/format/safetensors/safetensors_writer.h"
@@ -100,7 +100,7 @@ class Int8Folder : public testing::Test {
     std::ofstream(from_ / name, std::ios::binary) << text;
   }
   void expect_refused(StatusCode code, const std::string& part) const {
-    const Status status = write_int8_folder(from_, to_).status();
+    const Status status = write_quantized_folder(from_, to_, DType::kQ8_0).status();
     EXPECT_EQ(status.code(), code) << status.message();
     EXPECT_THAT(status.message(), HasSubstr(part));
     EXPECT_FALSE(fs::exists(to_));
@@ -136,7 +136,7 @@ TEST_F(Int8Folder, MatricesAreInEightBitsAndTheRestIsKept) {
             .add("deep.weight", {1, 2, 32}, norm)
             .add("d2t", "I64", {3}, std::as_bytes(std::span(ids))));
   write_text("config.json", R"({"model_type": "llama", "rms_norm_eps": 1e-06, "nothing": null})");
-  const auto written = write_int8_folder(from_, to_);
+  const auto written = write_quantized_folder(from_, to_, DType::kQ8_0);
   ASSERT_TRUE(written.ok()) << written.status().message();
   EXPECT_EQ(static_cast<uintmax_t>(*written), fs::file_size(to_ / "model.safetensors"));
   const auto file = SafetensorsFile::open(to_ / "model.safetensors");
@@ -188,7 +188,7 @@ TEST_F(Int8Folder, MatricesAreInEightBitsAndTheRestIsKept) {
 TEST_F(Int8Folder, MatricesOfManyRowsAreWrittenInParts) {
   const std::vector<float> values = random_values(size_t{9000} * 64, 6);
   write(SafetensorsWriter().add("a.weight", {9000, 64}, values));
-  ASSERT_TRUE(write_int8_folder(from_ / "model.safetensors", to_).ok());
+  ASSERT_TRUE(write_quantized_folder(from_ / "model.safetensors", to_, DType::kQ8_0).ok());
   const auto file = SafetensorsFile::open(to_ / "model.safetensors");
   ASSERT_TRUE(file.ok()) << file.status().message();
   const auto codes = file->find("a.weight")->data, scales = file->find("a.weight_scale")->data;
@@ -210,7 +210,7 @@ TEST_F(Int8Folder, OtherFilesAreCopiedButForWeights) {
   }
   fs::create_directory(from_ / "more");
   fs::create_directory(to_);
-  const auto written = write_int8_folder(from_, to_);
+  const auto written = write_quantized_folder(from_, to_, DType::kQ8_0);
   ASSERT_TRUE(written.ok()) << written.status().message();
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(to_)) names.push_back(entry.path().filename());
@@ -221,7 +221,7 @@ TEST_F(Int8Folder, OtherFilesAreCopiedButForWeights) {
   EXPECT_EQ(text, "README.md");
   // Of one file, only its configuration.
   fs::remove_all(to_);
-  ASSERT_TRUE(write_int8_folder(from_ / "b.safetensors", to_).ok());
+  ASSERT_TRUE(write_quantized_folder(from_ / "b.safetensors", to_, DType::kQ8_0).ok());
   EXPECT_EQ(std::distance(fs::directory_iterator(to_), {}), 2);
   EXPECT_NE(SafetensorsFile::open(to_ / "model.safetensors")->find("b.weight_scale"), nullptr);
 }
@@ -245,11 +245,12 @@ TEST_F(Int8Folder, WhatCannotBeWrittenLeavesNothing) {
   expect_refused(StatusCode::kInvalidData, "config.json");
   fs::remove(from_ / "config.json");
   write(SafetensorsWriter().add("a.weight", {2, 32}, random_values(64, 11)));
-  const Status same = write_int8_folder(from_, from_).status();
+  const Status same = write_quantized_folder(from_, from_, DType::kQ8_0).status();
   EXPECT_EQ(same.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(same.message(), HasSubstr("is there already"));
-  EXPECT_EQ(write_int8_folder(from_, to_ / "deeper").status().code(), StatusCode::kInvalidArgument);
-  EXPECT_TRUE(write_int8_folder(from_, to_).ok());
+  EXPECT_EQ(write_quantized_folder(from_, to_ / "deeper", DType::kQ8_0).status().code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_TRUE(write_quantized_folder(from_, to_, DType::kQ8_0).ok());
 }
 
 }  // namespace aerie::test::int8_test

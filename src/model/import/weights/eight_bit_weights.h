@@ -1,5 +1,6 @@
 // Weights in 8 bits with scales beside them, floats (OCP E4M3) or integers, as Hugging Face folders
-// hold them; and whether a folder's are of NVFP4 (nvfp4_weights.h), and what lies beside those.
+// hold them; and whether a folder's are of NVFP4 (nvfp4_weights.h) or packed 4-bit integers
+// (int4_matrix.h), and what lies beside those.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,8 @@ class EightBitScheme {
   bool is_quantized() const { return quantized_; }
   // 4-bit floats as modelopt and compressed-tensors (nvfp4-pack-quantized) write them.
   bool is_nvfp4() const { return nvfp4_; }
+  // 4-bit integers as compressed-tensors (pack-quantized) writes them (int4_matrix.h).
+  bool is_int4() const { return int4_; }
 
   // Whether a tensor is of a type that means nothing without scales.
   static bool needs_scales(const SafetensorsTensor& tensor);
@@ -63,7 +66,7 @@ class EightBitScheme {
   Status fit_integers(const SafetensorsFolder& folder, const SafetensorsTensor& weight,
                       Grid& grid) const;
 
-  bool quantized_ = false, nvfp4_ = false;
+  bool quantized_ = false, nvfp4_ = false, int4_ = false;
   int64_t block_rows_ = 0, block_columns_ = 0;  // 0: one scale for a row or a matrix
   // How many elements of a row have a scale of integers: kRow, kMatrix, or so many. Empty: no
   // integers.

@@ -1,4 +1,4 @@
-#include "model/import/nvfp4_weights.h"
+#include "model/import/weights/nvfp4_weights.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -10,9 +10,8 @@
 #include "base/status.h"
 #include "format/safetensors/safetensors.h"
 #include "format/safetensors/safetensors_write.h"
-#include "train/data/answer_file.h"
 
-namespace aerie::train {
+namespace aerie {
 
 // What a file's metadata say.
 struct FeatureKind {
@@ -23,14 +22,14 @@ struct FeatureKind {
   bool operator==(const FeatureKind&) const = default;
 };
 std::vector<std::pair<std::string, std::string>> feature_metadata(const FeatureKind& kind);
+// The layers that EAGLE-3's authors read, of a model with so many: early, middle and late.
+std::vector<int32_t> eagle3_layers(int layers);
 // Values of a token.
-int64_t width(const FeatureKind& kind);
+int64_t feature_width(const FeatureKind& kind);
 // A sample's tensor.
 SafetensorsEntry feature_entry(const FeatureKind& kind, const std::string& id, int64_t tokens);
 
 inline constexpr int64_t kFeatureFileBytes = int64_t{48} << 20;  // about, of a file
-// Of the shard's numbers from `next` on the first that no file has; `next` is then behind it.
-std::string free_feature_path(const std::string& folder, const Shard& shard, int& next);
 
 // All files of features in a folder, open.
 struct FeatureFiles {
@@ -51,4 +50,4 @@ struct FeatureFiles {
 // kInvalidArgument if what is there is of other layers or of another model.
 Status check_kind(const FeatureFiles& there, const std::string& folder, const FeatureKind& wanted);
 
-}  // namespace aerie::train
+}  // namespace aerie

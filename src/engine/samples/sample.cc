@@ -1,4 +1,4 @@
-#include "train/data/sample.h"
+#include "engine/samples/sample.h"
 
 #include <fmt/format.h>
 
@@ -7,11 +7,11 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "engine/samples/json_errors.h"
 #include "format/json.h"
 #include "format/text.h"
-#include "train/data/json_errors.h"
 
-namespace aerie::train {
+namespace aerie {
 namespace {
 
 constexpr size_t kLongestSource = 1000;  // bytes
@@ -128,4 +128,4 @@ Expected<Sample> parse_sample(std::string_view line, const std::string& where, i
   return sample;
 }
 
-}  // namespace aerie::train
+}  // namespace aerie

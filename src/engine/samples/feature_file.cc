@@ -1,4 +1,4 @@
-#include "train/data/features/feature_file.h"
+#include "engine/samples/feature_file.h"
 
 #include <fmt/format.h>
 
@@ -11,12 +11,12 @@
 #include "base/files.h"
 #include "format/text.h"
 
-namespace aerie::train {
+namespace aerie {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kModelKey = "model_fingerprint";
+constexpr const char* kFingerprintKey = "model_fingerprint";
 constexpr const char* kLayersKey = "tap_layers";
 constexpr const char* kHiddenKey = "hidden";
 constexpr int kMostHidden = 1 << 20;
@@ -45,7 +45,7 @@ Expected<FeatureKind> kind_of(const SafetensorsFile& file) {
   FeatureKind kind;
   std::vector<int32_t> hidden;
   for (const auto& [key, value] : file.metadata()) {
-    if (key == kModelKey) kind.fingerprint = value;
+    if (key == kFingerprintKey) kind.fingerprint = value;
     if (key == kLayersKey) kind.tap_layers = parse_list(value);
     if (key == kHiddenKey) hidden = parse_list(value);
   }
@@ -69,12 +69,16 @@ Status check(const SafetensorsFile& file, const SafetensorsTensor& tensor,
 
 }  // namespace
 
+std::vector<int32_t> eagle3_layers(int layers) {
+  return {std::min(2, layers), layers / 2, std::max(0, layers - 3)};
+}
+
 std::vector<std::pair<std::string, std::string>> feature_metadata(const FeatureKind& kind) {
   std::string layers;
   for (const int32_t layer : kind.tap_layers) {
     layers += fmt::format("{}{}", layers.empty() ? "" : ",", layer);
   }
-  return {{kModelKey, kind.fingerprint},
+  return {{kFingerprintKey, kind.fingerprint},
           {kLayersKey, layers},
           {kHiddenKey, fmt::format("{}", kind.hidden)}};
 }
@@ -102,7 +106,7 @@ Expected<FeatureFiles> FeatureFiles::open(const std::string& folder) {
   return out;
 }
 
-int64_t width(const FeatureKind& kind) {
+int64_t feature_width(const FeatureKind& kind) {
   return static_cast<int64_t>(kind.tap_layers.size()) * kind.hidden;
 }
 
@@ -110,17 +114,6 @@ SafetensorsEntry feature_entry(const FeatureKind& kind, const std::string& id, i
   return {id,
           SafetensorsType::kBF16,
           {tokens, static_cast<int64_t>(kind.tap_layers.size()), kind.hidden}};
-}
-
-std::string free_feature_path(const std::string& folder, const Shard& shard, int& next) {
-  std::string path;
-  std::error_code ignored;
-  do {
-    path = (fs::path(folder) /
-            fmt::format("features-{}-of-{}-{:03}.safetensors", shard.part, shard.of, next++))
-               .string();
-  } while (fs::exists(path, ignored));
-  return path;
 }
 
 Status check_kind(const FeatureFiles& there, const std::string& folder, const FeatureKind& wanted) {
@@ -134,4 +127,4 @@ Status check_kind(const FeatureFiles& there, const std::string& folder, const Fe
                       folder, fmt::join(there.kind.tap_layers, ","))};
 }
 
-}  // namespace aerie::train
+}  // namespace aerie
