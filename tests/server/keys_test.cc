@@ -54,13 +54,9 @@ TEST(KeyLines, NamesAndLimits) {
 
 TEST(KeyLines, SayWhoIsNotLearnedFrom) {
   server::ApiKeys keys;
-  const Status added = keys.add_lines("one Ada learn=no rpm=60
-                                      sha256
-                                      : " + server::hash_key(" two ") + " rpm = 5 learn = no three
-                                        "
-                                        "four learn=yes
-                                        ",
-                                        "k");
+  const Status added = keys.add_lines("one Ada learn=no rpm=60\nsha256:" + server::hash_key("two") +
+                                          " rpm=5 learn=no\nthree\nfour learn=yes\n",
+                                      "k");
   ASSERT_TRUE(added.ok()) << added.message();
   EXPECT_FALSE(keys.find("one")->learn);
   EXPECT_EQ(keys.find("one")->limits.requests, 60);

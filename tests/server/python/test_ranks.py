@@ -83,7 +83,7 @@ def served(library, program, model_file):
     services = []
 
     def one_more():
-        services.append(Service(program, model_file))
+        services.append(Service(program, model_file, preexec_fn=at_once))
         return services[-1]
 
     yield one_more
@@ -127,9 +127,9 @@ def test_a_rank_that_is_lost(served, what):
     taken = time.monotonic() - begin
     said = service.wait()
     assert service.process.returncode != 0
-    # mpirun names the rank that was killed, the leader the one that is silent; after four seconds, and what a busy
-    # machine adds.
-    assert taken < 10, said
+    # mpirun names the rank that was killed, the leader the one that is silent.
+    print(f"rank 1 was named after {taken:.1f} s")
+    assert taken < 5, said
     if what == signal.SIGSTOP:
         assert f"process {lost}) has not been heard of" in said
     again = served()
