@@ -116,7 +116,7 @@ void BlockHead::add_spark(at::Generator& generator) {
   const auto device = embedding_.device();
   const int64_t width = layers_.front().shape.hidden, rank = options_.markov_rank;
   const at::Tensor tokens = at::randn({embedding_.size(0), rank}, generator);
-  markov_in_ = parameters_.add_table("markov_head.markov_w1.weight", tokens.to(device));
+  markov_in_ = parameters_.add("markov_head.markov_w1.weight", tokens.to(device));
   markov_out_ =
       parameters_.add("markov_head.markov_w2.weight", at::zeros({output_.size(0), rank}, device));
   confidence_ =
