@@ -88,6 +88,10 @@ class Load:
         """Of how many streams there are tokens."""
         return sum(outcome.began for outcome in self.outcomes)
 
+    def under_way(self):
+        """Of how many streams there are tokens, and more to come."""
+        return sum(outcome.began and not (outcome.done or outcome.error) for outcome in self.outcomes)
+
     def join(self):
         for thread in self._threads:
             thread.join()

@@ -12,7 +12,7 @@
 #include "draft/heads/feature_network.h"
 #include "draft/heads/head_machine.h"
 #include "draft/heads/heads.h"
-#include "tests/testing/head_writer.h"
+#include "tests/testing/heads/head_writer.h"
 
 namespace aerie::test {
 namespace {

@@ -4,12 +4,16 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
 
 #include "base/processor.h"
 #include "base/thread_pool.h"
+#include "format/json.h"
 #include "format/output_file.h"
 #include "report/text_file.h"
+#include "train/nn/rounded_values.h"
 #include "train/run/model_card.h"
 #include "train/run/run_log.h"
 
@@ -62,6 +66,21 @@ AcceptanceOptions acceptance_options(const TrainSettings& settings, const Traini
   return options;
 }
 
+// The type that it drafts in is the one that it goes on to be trained for, if there is rounding to
+// it.
+Status take_draft_type(TrainSettings& settings) {
+  const Expected<Json> config = read_json(settings.continued + "/config.json");
+  if (config.status().code() == StatusCode::kNotFound) return {};
+  AERIE_RETURN_IF_ERROR(config.status());
+  const auto name = config->is_object() ? config->find("draft_type") : config->end();
+  if (name == config->end() || !name->is_string()) return {};
+  const auto type = parse_rounding(name->get<std::string>());
+  if (!type.ok()) return {};
+  settings.train.draft_type = *type;
+  settings.train.config.fixed.emplace_back("the type of drafts", name->get<std::string>());
+  return {};
+}
+
 // Of a head that is good already: it is to learn what is new, and forget little.
 void settle_continued(TrainSettings& settings, int hidden) {
   constexpr double kShareOfRate = 0.5;
@@ -85,6 +104,9 @@ Status write_report(const CardFacts& facts, const std::string& folder, const Tra
 Expected<TrainingRun> run_training(const MakeMethod& make, TrainSettings settings,
                                    const std::string& command, TrainCalls calls) {
   if (settings.threads > 0) at::set_num_threads(settings.threads);
+  if (!settings.continued.empty() && !settings.train.draft_type) {
+    AERIE_RETURN_IF_ERROR(take_draft_type(settings));
+  }
   AERIE_ASSIGN_OR_RETURN(const auto data, TrainingData::open(settings.data));
   ThreadPool pool(1);
   AERIE_ASSIGN_OR_RETURN(const auto target, Target::open(settings.model, pool));

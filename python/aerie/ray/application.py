@@ -218,9 +218,11 @@ def _application(settings: Settings) -> serve.Application:
         name="Engine", autoscaling_config=scaling, max_ongoing_requests=settings.requests_at_once(),
         request_router_config=routing, ray_actor_options={"num_cpus": settings.threads}, health_check_period_s=5,
         **draining)(Engine)
+    # With the head, whose loss is the cluster's anyhow: what ran on a machine that is lost can be asked for again
+    # only by a front that is not lost with it.
     front = serve.deployment(
-        name="Aerie", num_replicas=settings.fronts, max_ongoing_requests=10_000, ray_actor_options={"num_cpus": 0},
-        **draining)(Front)
+        name="Aerie", num_replicas=settings.fronts, max_ongoing_requests=10_000,
+        ray_actor_options={"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}}, **draining)(Front)
     return front.bind(engine.bind(settings), settings.retries)
 
 

@@ -30,7 +30,7 @@ class Settings(BaseModel):
     downscale_seconds: float = Field(300, ge=0, description="for which there is less before one is taken away")
     drain_seconds: float = Field(600, gt=0, description="that a replica which is taken away may go on with what it has")
     start_seconds: float = Field(900, gt=0, description="until a replica has to listen")
-    fronts: int = Field(1, ge=1, description="processes that hand requests on")
+    fronts: int = Field(1, ge=1, description="processes that hand requests on, beside Ray's head")
     retries: int = Field(4, ge=0, description="of a request of which nothing was said yet, as replicas end")
     routing: str = Field("prefix", pattern="^(prefix|load)$",
                          description="prefix: to who read the same beginning; load: to who has the least to do")

@@ -38,17 +38,6 @@ class BlockConfig {
   std::optional<JsonObject> inner_;
 };
 
-// As many layers as the head has, evenly spread: what z-lab/dflash takes where nothing is said.
-std::vector<int32_t> usual_taps(int layers, int drafting) {
-  if (drafting == 1) return {layers / 2 + 1};
-  std::vector<int32_t> taps;
-  for (int i = 0; i < drafting; ++i) {
-    const double at = 1.0 + static_cast<double>(i) * (layers - 4) / (drafting - 1);
-    taps.push_back(static_cast<int32_t>(std::nearbyint(at)) + 1);
-  }
-  return taps;
-}
-
 // "target_layer_ids" are the layers that the taps leave, "aux_hidden_state_layer_ids" of
 // speculators those that they enter.
 Expected<std::vector<int32_t>> read_block_taps(const HeadFile& file, const BlockConfig& config,
@@ -79,7 +68,7 @@ Expected<std::vector<int32_t>> read_block_taps(const HeadFile& file, const Block
         "the usual ones: give tap_layers",
         file.name());
   }
-  return usual_taps(layers, blueprint.config.layers);
+  return usual_block_taps(layers, blueprint.config.layers);
 }
 
 bool is_dspark(const JsonObject& top) {
@@ -93,6 +82,18 @@ bool is_dspark(const JsonObject& top) {
 }
 
 }  // namespace
+
+std::vector<int32_t> usual_block_taps(int layers, int drafting) {
+  std::vector<int32_t> taps;
+  for (int i = 0; i < drafting; ++i) {
+    const double step = drafting == 1 ? 0.0
+                                      : static_cast<double>(std::max(0, layers - 4)) /
+                                            static_cast<double>(drafting - 1);
+    const double left = drafting == 1 ? layers / 2 : 1.0 + static_cast<double>(i) * step;
+    taps.push_back(std::min(static_cast<int32_t>(std::nearbyint(left)) + 1, layers - 1));
+  }
+  return taps;
+}
 
 Expected<BlockPlan> read_block_plan(const HeadFile& file, const ModelConfig& target,
                                     const std::vector<int32_t>& taps) {

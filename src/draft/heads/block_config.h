@@ -22,6 +22,10 @@ struct BlockPlan {
   int32_t mask_token = 0;     // not held against a vocabulary yet
 };
 
+// What z-lab/dflash taps where nothing is said: as many of the target's `layers` as the head has,
+// evenly spread. The layers that the taps enter.
+std::vector<int32_t> usual_block_taps(int layers, int drafting);
+
 // `taps`: instead of the configuration's; empty: those. kInvalidData or kInvalidArgument, naming
 // the key, for what is missing or out of range.
 Expected<BlockPlan> read_block_plan(const HeadFile& file, const ModelConfig& target,

@@ -90,6 +90,21 @@ Plan plan_peagle(const MakeHeadOptions& options, const ModelConfig& c) {
   return plan;
 }
 
+Plan plan_dflash(const MakeHeadOptions& options, const ModelConfig& c) {
+  Plan plan;
+  add_llama_shape(plan, c);
+  const int last = std::max(-1, c.layers - 2);
+  plan.config["block_size"] = options.depth + 1;
+  plan.config["dflash_config"] = {{"mask_token_id", 0},
+                                  {"target_layer_ids", {std::min(1, last), last / 2, last}}};
+  plan.matrix("fc.weight", c.hidden, 3 * c.hidden);
+  plan.vector("hidden_norm.weight", c.hidden);
+  plan.vector("layers.0.input_layernorm.weight", c.hidden);
+  add_layer(plan, "layers.0.", c, c.hidden);
+  plan.vector("norm.weight", c.hidden);
+  return plan;
+}
+
 Plan plan_medusa(const MakeHeadOptions& options, const ModelConfig& c) {
   Plan plan;
   plan.config = {{"medusa_num_heads", options.depth}, {"medusa_num_layers", 1}};
@@ -184,6 +199,7 @@ constexpr Kind kKinds[] = {
     {"eagle", "eagle", plan_eagle, false, true},
     {"eagle3", "eagle3", plan_eagle3, false, true},
     {"peagle", "eagle3", plan_peagle, true, true},
+    {"dflash", "dflash", plan_dflash},
     {"medusa", "medusa", plan_medusa},
     {"hydra", "hydra", plan_hydra},
     {"mlp_speculator", "mlp_speculator", plan_mlp_speculator},

@@ -20,7 +20,7 @@ struct MakeHeadOptions {
   uint64_t seed = 1;
 };
 
-// "eagle", "eagle3", "peagle", "medusa", "hydra", "mlp_speculator", "redrafter", "mtp".
+// "eagle", "eagle3", "peagle", "dflash", "medusa", "hydra", "mlp_speculator", "redrafter", "mtp".
 std::span<const std::string_view> head_kinds();
 // The method that runs a kind: "eagle3" for "peagle".
 std::string_view method_of_kind(std::string_view kind);

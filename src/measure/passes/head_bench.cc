@@ -60,6 +60,11 @@ class TimedNetwork final : public DraftNetwork {
   int vocab() const override { return inner_->vocab(); }
   std::span<const int32_t> target_ids() const override { return inner_->target_ids(); }
   int depths() const override { return inner_->depths(); }
+  bool follows() const override { return inner_->follows(); }
+  float follow(const DraftOutputs& outputs, int row, std::span<const int32_t> before,
+               std::span<float> logits) override {
+    return inner_->follow(outputs, row, before, logits);
+  }
   Status open(int place, const DraftSequence& sequence) override {
     return inner_->open(place, sequence);
   }

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "format/json.h"
 #include "tests/draft/heads/head_folder.h"
 
 namespace aerie::test::block_test {
@@ -167,6 +170,57 @@ TEST(BlockHead, MarkovHeadsMayBeLeftOut) {
   ASSERT_TRUE(whole.ok()) << whole.status().message();
   EXPECT_TRUE((*whole)->follows());
   EXPECT_EQ((*whole)->hidden(), kHidden);
+}
+
+// What the drafter of a golden's head proposes behind its prompt and a token.
+TokenTree drafted(const std::string& name, double min_probability) {
+  const std::string folder = "tests/golden/heads/" + name;
+  const auto golden = read_json(folder + "/golden.json");
+  EXPECT_TRUE(golden.ok()) << golden.status().message();
+  const auto text = (*golden)["text"].get<std::vector<int32_t>>();
+  HeadModels models(folder + "/" + (*golden)["target"].get<std::string>());
+  NetworkDrafterOptions options;
+  options.method = "dspark";
+  options.num_tokens = 4;
+  options.min_probability = min_probability;
+  options.vocab = kVocab;
+  options.max_rows = options.max_logits = 64;
+  std::unique_ptr<DraftNetwork> network = models.network("dspark", folder + "/head", options);
+  EXPECT_NE(network, nullptr);
+  const std::vector<float> taps = models.taps(text, network->needs().tap_layers);
+  const std::unique_ptr<Drafter> drafter = make_network_drafter(std::move(network), options);
+  DraftSequence sequence;
+  sequence.id = 1;
+  sequence.max_tokens = HeadModels::kPositions;
+  EXPECT_TRUE(drafter->open(sequence).ok());
+  constexpr int kKnown = 18;
+  DraftCommit commit;
+  commit.id = 1;
+  commit.tokens = std::span(text).first(kKnown);
+  commit.rows = kKnown - 1;
+  commit.taps = std::span(taps).first(taps.size() / text.size() * (kKnown - 1));
+  EXPECT_TRUE(drafter->observe({&commit, 1}).ok());
+  TokenTree tree;
+  DraftRequest request{.id = 1, .tokens = commit.tokens, .max_nodes = 64, .tree = &tree};
+  EXPECT_TRUE(drafter->propose({&request, 1}).ok());
+  return tree;
+}
+
+// A path ends where the head is no longer sure enough that all of it is accepted.
+TEST(BlockHead, ConfidenceSizesADraft) {
+  const TokenTree whole = drafted("dspark-confidence", 0.0);
+  ASSERT_EQ(whole.size(), 4);
+  std::vector<double> sure;
+  for (const TokenTree::Node& node : whole.nodes) sure.push_back(double{node.probability});
+  EXPECT_TRUE(std::ranges::is_sorted(sure, std::greater()));
+  ASSERT_GT(sure[1], sure[2]);
+  for (int length = 1; length < 4; ++length) {
+    const auto kept = static_cast<size_t>(length);
+    const double between = (sure[kept - 1] + sure[kept]) / 2.0;
+    const TokenTree cut = drafted("dspark-confidence", between);
+    EXPECT_EQ(cut.size(), length) << "from " << between << " on";
+  }
+  EXPECT_NE(drafted("dspark", 0.0).nodes[0].probability, whole.nodes[0].probability);
 }
 
 TEST(BlockHead, OrdersThatAreNotKnownAreRefused) {

@@ -38,13 +38,17 @@ def processes_in(name):
     return [int(process) for process in done.stdout.split()]
 
 
-def remove_namespace(name):
-    """With the processes in it."""
+def remove_processes(name):
     for process in processes_in(name):
         try:
             os.kill(process, signal.SIGKILL)
         except ProcessLookupError:
             pass
+
+
+def remove_namespace(name):
+    """With the processes in it."""
+    remove_processes(name)
     subprocess.run([IP, "netns", "delete", name], capture_output=True, check=False)
 
 
@@ -75,8 +79,14 @@ class Network:
         ip("-n", name, "link", "set", "lo", "up")
         return name, address
 
+    def _set(self, name, state):
+        ip("link", "set", self.cable(self.names.index(name) + 1), state)
+
     def cut(self, name):
-        ip("link", "set", self.cable(self.names.index(name) + 1), "down")
+        self._set(name, "down")
+
+    def mend(self, name):
+        self._set(name, "up")
 
     def remove(self):
         # A namespace goes when its last process has gone; the next network has cables of these names.

@@ -219,7 +219,7 @@ TEST_F(Command, ContinuesAHeadAsItIs) {
     const auto written = write_quantized_folder(old, head, DType::kQ8_0);
     ASSERT_TRUE(written.ok()) << written.status().message();
     Json config = *read_json(head + "/config.json");
-    config["draft_type"] = "q4_0";
+    config["draft_type"] = "q8_0";
     ASSERT_TRUE(write_file(head + "/config.json", config.dump()).ok());
 
     const auto status = run(method, method + "-new", {"--continue", head});

@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "draft/heads/block_config.h"
 #include "train/methods/head_config.h"
 #include "train/methods/peagle/peagle_attention.h"
 #include "train/nn/ops.h"
@@ -20,17 +20,6 @@ constexpr int64_t kMostDepth = 64;
 template <typename... Args>
 Status refuse_block(fmt::format_string<Args...> what, Args&&... args) {
   return {StatusCode::kInvalidArgument, fmt::format(what, std::forward<Args>(args)...)};
-}
-
-std::vector<int32_t> spread_taps(int layers, int64_t count) {
-  std::vector<int32_t> taps;
-  for (int64_t i = 0; i < count; ++i) {
-    const double step =
-        static_cast<double>(std::max(0, layers - 4)) / static_cast<double>(count - 1);
-    const double left = count == 1 ? layers / 2 : 1.0 + static_cast<double>(i) * step;
-    taps.push_back(std::min(static_cast<int32_t>(std::nearbyint(left)) + 1, layers - 1));
-  }
-  return taps;
 }
 
 }  // namespace
@@ -59,7 +48,7 @@ Status BlockHead::fill_in(const Target& target) {
         options_.depth, options_.layers, kMostDepth);
   }
   if (options_.tap_layers.empty()) {
-    options_.tap_layers = spread_taps(config.layers, options_.layers);
+    options_.tap_layers = usual_block_taps(config.layers, static_cast<int>(options_.layers));
   }
   for (const int32_t layer : options_.tap_layers) {
     if (layer >= 0 && layer < config.layers) continue;
@@ -116,7 +105,7 @@ void BlockHead::add_spark(at::Generator& generator) {
   const auto device = embedding_.device();
   const int64_t width = layers_.front().shape.hidden, rank = options_.markov_rank;
   const at::Tensor tokens = at::randn({embedding_.size(0), rank}, generator);
-  markov_in_ = parameters_.add_table("markov_head.markov_w1.weight", tokens.to(device));
+  markov_in_ = parameters_.add("markov_head.markov_w1.weight", tokens.to(device));
   markov_out_ =
       parameters_.add("markov_head.markov_w2.weight", at::zeros({output_.size(0), rank}, device));
   confidence_ =

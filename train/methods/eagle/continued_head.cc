@@ -68,8 +68,6 @@ Status read_shape(const std::string& folder, Eagle3HeadOptions& options, int& de
     AERIE_ASSIGN_OR_RETURN(const int64_t mask, config.integer_in("mask_token_id", 0, INT32_MAX));
     options.mask_token = static_cast<int32_t>(mask);
   }
-  AERIE_ASSIGN_OR_RETURN(const std::string_view type, config.string("draft_type", ""));
-  options.draft_type = type;
   read_depth(json, depth);
   return {};
 }

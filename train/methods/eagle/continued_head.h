@@ -14,8 +14,8 @@ namespace aerie::train {
 // safetensors; kInvalidData for ids that cannot be.
 Expected<std::vector<int32_t>> drafted_ids(const std::string& folder);
 
-// Sets what config.json says of a head in the form of speculators: shape, layers that it reads,
-// how it is stored. `depth`: of the drafts by which it is judged. kNotFound and kInvalidData,
+// Sets what config.json says of a head in the form of speculators: shape and layers that it
+// reads. `depth`: of the drafts by which it is judged. kNotFound and kInvalidData,
 // naming the file and the key.
 Status read_shape(const std::string& folder, Eagle3HeadOptions& options, int& depth);
 

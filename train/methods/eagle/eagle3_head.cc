@@ -179,7 +179,6 @@ Status Eagle3Head::write(const std::string& folder, const std::string& algorithm
           {"architectures", {"LlamaForCausalLM"}}}}}},
       {"transformer_layer_config", layer},
   };
-  if (!options_.draft_type.empty()) out["draft_type"] = options_.draft_type;
   if (options_.mask) out["mask_token_id"] = options_.mask_token;
   return write_checkpoint(folder, stored_parameters(parameters_, false), out);
 }

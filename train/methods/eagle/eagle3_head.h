@@ -33,8 +33,6 @@ struct Eagle3HeadOptions {
   int context = 2048;        // positions that it will have seen
   bool mask = false;         // P-EAGLE's mask_hidden
   int32_t mask_token = 0;
-  // The type that the engine is to draft in ("q4_0"); empty: the engine's choice.
-  std::string draft_type = {};
   // A copy of the target's whole embedding is trained and stored too.
   bool train_embedding = false;
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "format/text.h"
+#include "model/import/weights/half_scales.h"
 #include "model/import/weights/int4_matrix.h"
 #include "model/import/weights/nvfp4_weights.h"
 #include "tensor/blocks.h"
@@ -48,10 +49,6 @@ std::string_view scaled_weight(std::string_view name) {
     if (weight.ends_with(".weight")) return weight;
   }
   return {};
-}
-
-bool fits_f16(float scale) {
-  return std::isfinite(scale) && f16_to_f32(f32_to_f16(scale)) == scale;
 }
 
 bool all_fit_f16(const SafetensorsTensor& scales) {
@@ -230,8 +227,10 @@ Status EightBitScheme::check_scale(const SafetensorsFolder& folder,
     }
   }
   return refuse(folder, scale,
-                fmt::format("is a scale, and there is no tensor '{}' of type F8_E4M3 or I8",
-                            printable(weight)));
+                fmt::format("is a scale, and there is no tensor '{}' of type {}", printable(weight),
+                            int4_    ? "I32, packed"
+                            : nvfp4_ ? "U8"
+                                     : "F8_E4M3 or I8"));
 }
 
 Expected<EightBitScheme::Grid> EightBitScheme::grid_of(const SafetensorsFolder& folder,

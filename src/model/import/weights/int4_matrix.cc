@@ -4,13 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "format/text.h"
+#include "model/import/weights/half_scales.h"
 #include "tensor/blocks.h"
 
 namespace aerie {
@@ -30,10 +30,6 @@ std::vector<float> floats_of(const SafetensorsTensor& tensor) {
   dequantize(*safetensors_type_info(tensor.type).dtype, tensor.data.data(), tensor.elements(),
              values.data());
   return values;
-}
-
-bool fits_f16(float scale) {
-  return std::isfinite(scale) && f16_to_f32(f32_to_f16(scale)) == scale;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "tests/testing/head_tables.h"
+#include "tests/testing/heads/head_tables.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tests/testing/head_writer.h"
+#include "tests/testing/heads/head_writer.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -8,23 +8,16 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "format/json.h"
-#include "tests/format/safetensors/safetensors_writer.h"
-#include "tests/testing/head_tables.h"
+#include "tests/testing/heads/head_pieces.h"
 
 namespace aerie::test {
 namespace {
 
 namespace fs = std::filesystem;
-
-// What a head that agrees has beside its tables, as a part of what a random one has.
-constexpr float kQuiet = 0.02f;
-constexpr double kHeadScale = 3.0;  // deviation of a random head's logits
 
 // Of a P-EAGLE or DFlash head that agrees: the distances at which its attention looks, how sharply,
 // and how much less each further one says.
@@ -39,45 +32,14 @@ struct ByDistance {
   int constant = 0;  // the column that is the same in all rows; behind it, that of masks
 };
 
-struct LayerWidths {
-  int input = 0;  // of queries, keys and values
-  int width = 0;
-  int heads = 2;
-  int kv_heads = 1;
-  int head_dim = 16;
-  int ffn = 48;
-};
-
-class HeadWriter {
+class HeadWriter : HeadPieces {
  public:
   HeadWriter(const ModelFile& target, HeadFamily family, bool agrees)
-      : target_(*read_model_config(target)),
-        family_(family),
-        agrees_(agrees),
-        random_(100 + static_cast<uint64_t>(family)) {
-    if (agrees) tables_.emplace(target);
-  }
+      : HeadPieces(target, agrees, 100 + static_cast<uint64_t>(family)), family_(family) {}
 
   void write(const std::string& path);
 
  private:
-  int width() const { return target_.hidden; }
-  int vocab() const { return target_.vocab; }
-
-  Matrix random(int rows, int columns, double deviation = 1.0);
-  // As random() for a random head; nearly nothing for one that agrees.
-  Matrix quiet(int rows, int columns);
-  // [identity, quiet].
-  Matrix first_half();
-  void add(const std::string& name, const Matrix& matrix);
-  void add_vector(const std::string& name, std::vector<float> values);
-  void add_norm(const std::string& name, int length);
-  // The matrix that makes the table's logits of the keys, behind `before` columns that it ignores;
-  // a random head's is random.
-  void add_output(const std::string& name, const Table* keys, int steps, int width, int before = 0);
-
-  void set_shape(const LayerWidths& widths, int layers);
-  void add_layer(const std::string& prefix, const LayerWidths& widths, bool input_norm = true);
   void add_pruned_output();
   void eagle();
   void eagle3();
@@ -96,85 +58,8 @@ class HeadWriter {
   void redrafter();
   void mtp();
 
-  ModelConfig target_;
   HeadFamily family_;
-  bool agrees_;
-  std::mt19937_64 random_;
-  std::optional<TargetTables> tables_;
-  Json config_ = Json::object();
-  SafetensorsWriter writer_;
 };
-
-Matrix HeadWriter::random(int rows, int columns, double deviation) {
-  Matrix matrix(rows, columns);
-  const double scale = deviation * std::sqrt(3.0 / columns);
-  for (float& value : matrix.values) {
-    const double uniform = static_cast<double>(random_() >> 11) * 0x1.0p-52 - 1.0;
-    value = static_cast<float>(uniform * scale);
-  }
-  return matrix;
-}
-
-Matrix HeadWriter::quiet(int rows, int columns) {
-  return random(rows, columns, agrees_ ? kQuiet : 1.0);
-}
-
-Matrix HeadWriter::first_half() {
-  Matrix matrix = quiet(width(), 2 * width());
-  for (int i = 0; i < width() && agrees_; ++i) matrix.at(i, i) = 1.0f;
-  return matrix;
-}
-
-void HeadWriter::add(const std::string& name, const Matrix& matrix) {
-  writer_.add(name, {matrix.rows, matrix.columns}, matrix.values);
-}
-
-void HeadWriter::add_vector(const std::string& name, std::vector<float> values) {
-  writer_.add(name, {static_cast<int64_t>(values.size())}, values);
-}
-
-void HeadWriter::add_norm(const std::string& name, int length) {
-  add_vector(name, std::vector<float>(static_cast<size_t>(length), 1.0f));
-}
-
-void HeadWriter::add_output(const std::string& name, const Table* keys, int steps, int width,
-                            int before) {
-  if (!agrees_) return add(name, random(vocab(), before + width, kHeadScale));
-  Matrix table = fit(*keys, tables_->logits_after(steps));
-  Matrix output(vocab(), before + width);
-  for (int r = 0; r < vocab(); ++r) {
-    std::ranges::copy(table.row(r), output.row(r).begin() + before);
-  }
-  add(name, output);
-}
-
-void HeadWriter::set_shape(const LayerWidths& widths, int layers) {
-  config_["model_type"] = "llama";
-  config_["hidden_act"] = "silu";
-  config_["hidden_size"] = widths.width;
-  config_["intermediate_size"] = widths.ffn;
-  config_["num_attention_heads"] = widths.heads;
-  config_["num_key_value_heads"] = widths.kv_heads;
-  config_["head_dim"] = widths.head_dim;
-  config_["num_hidden_layers"] = layers;
-  config_["rms_norm_eps"] = 1e-6;
-  config_["max_position_embeddings"] = 2048;
-  config_["vocab_size"] = vocab();
-}
-
-// A layer whose branches say nearly nothing, if the head agrees.
-void HeadWriter::add_layer(const std::string& prefix, const LayerWidths& widths, bool input_norm) {
-  const int q = widths.heads * widths.head_dim, kv = widths.kv_heads * widths.head_dim;
-  if (input_norm) add_norm(prefix + "input_layernorm.weight", widths.width);
-  add(prefix + "self_attn.q_proj.weight", random(q, widths.input));
-  add(prefix + "self_attn.k_proj.weight", random(kv, widths.input));
-  add(prefix + "self_attn.v_proj.weight", random(kv, widths.input));
-  add(prefix + "self_attn.o_proj.weight", quiet(widths.width, q));
-  add_norm(prefix + "post_attention_layernorm.weight", widths.width);
-  add(prefix + "mlp.gate_proj.weight", random(widths.ffn, widths.width));
-  add(prefix + "mlp.up_proj.weight", random(widths.ffn, widths.width));
-  add(prefix + "mlp.down_proj.weight", quiet(widths.width, widths.ffn));
-}
 
 // What it hands on and makes logits of is the token's embedding behind the target's norm.
 void HeadWriter::eagle() {
