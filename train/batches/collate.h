@@ -4,9 +4,9 @@
 #include <span>
 
 #include "base/status.h"
+#include "engine/samples/sample.h"
 #include "train/batches/batch.h"
 #include "train/data/features/features.h"
-#include "engine/samples/sample.h"
 #include "train/methods/training_method.h"
 
 namespace aerie::train {

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "train/data/features/features.h"
 #include "engine/samples/sample.h"
+#include "train/data/features/features.h"
 #include "train/methods/training_method.h"
 
 namespace aerie::train {

@@ -208,7 +208,8 @@ TEST(TheirCommand, RefusesAnotherOutput) {
       {"m --speculative-config {\"decoding_type\":\"MTP\",\"max_draft_len\":1,"
        "\"use_relaxed_acceptance_for_thinking\":true}",
        "drafts are kept only"},
-      {"m --speculative-config {\"method\":\"jetspec\",\"model\":\"e\"}", "unknown method 'jetspec'"},
+      {"m --speculative-config {\"method\":\"jetspec\",\"model\":\"e\"}",
+       "unknown method 'jetspec'"},
       {"m --cache-type-k q4_0", "f16, or q8"},
       {"m -ctk q8_0 -ctv f16", "have one type here"},
       {"m --mirostat 2", "no such sampler"},
