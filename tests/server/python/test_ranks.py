@@ -14,7 +14,7 @@ import pytest
 import serving
 from conftest import wait_for
 from namespaces import at_once
-from ranked import PROMPT, Service, missing, run, under_mpirun
+from ranked import NAMED_WITHIN, PROMPT, Service, missing, run, under_mpirun
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def test_a_rank_that_is_lost(served, what):
     assert service.process.returncode != 0
     # mpirun names the rank that was killed, the leader the one that is silent.
     print(f"rank 1 was named after {taken:.1f} s")
-    assert taken < 5, said
+    assert taken < NAMED_WITHIN, said
     if what == signal.SIGSTOP:
         assert f"process {lost}) has not been heard of" in said
     again = served()

@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from conftest import wait_for
+from conftest import NIGHTLY, wait_for
 from namespaces import SlowLink, Unavailable, at_once
-from ranked import PROMPT, Service, missing, run
+from ranked import NAMED_WITHIN, PROMPT, Service, missing, run
 
 
 @pytest.fixture
@@ -36,10 +36,10 @@ def link(program, tmp_path):
 @pytest.mark.parametrize("delay_us, gbits", [(200, 1), (1000, 4)])
 def test_a_link_is_as_slow_as_it_is_told(link, delay_us, gbits):
     there_and_back, rate = link(delay_us, gbits).measure()
-    # Two processes are woken on the way, on a machine that is busy.
-    assert 2 * delay_us < there_and_back < 2 * delay_us + 400
+    # Two processes are woken on the way; by day on a machine that is busy with other tests.
+    assert 2 * delay_us < there_and_back < 2 * delay_us + (400 if NIGHTLY else 5000)
     # Of 1538 bytes on the wire 1448 are somebody's.
-    assert 0.85 * gbits < rate < 0.95 * gbits
+    assert (0.85 if NIGHTLY else 0.2) * gbits < rate < 0.95 * gbits
 
 
 def test_what_a_slow_link_costs(link, program, model_file, tmp_path):
@@ -50,13 +50,14 @@ def test_what_a_slow_link_costs(link, program, model_file, tmp_path):
                             "--json", str(figures)), preexec_fn=at_once)
     assert done.returncode == 0, done.stderr
     report = json.loads(figures.read_text())
-    assert report["link_measured"]["latency_us"] == pytest.approx(2000, rel=0.2)
+    within = 0.2 if NIGHTLY else 0.6
+    assert report["link_measured"]["latency_us"] == pytest.approx(2000, rel=within)
     for point in report["points"]:
-        assert point["ms"] == pytest.approx(point["predicted_ms"], rel=0.2)
-        assert point["ms"] == pytest.approx(point["predicted_for_link_ms"], rel=0.2)
+        assert point["ms"] == pytest.approx(point["predicted_ms"], rel=within)
+        assert point["ms"] == pytest.approx(point["predicted_for_link_ms"], rel=within)
     # Messages of many rows arrive as soon as those of one, but for their bytes.
     one, many = report["points"]
-    assert many["ms"] < 1.25 * one["ms"]
+    assert many["ms"] < (1.25 if NIGHTLY else 2) * one["ms"]
 
 
 class RemoteService(Service):
@@ -87,7 +88,7 @@ def test_a_rank_that_is_cut_off_is_named(link, program, model_file, tmp_path):
     service = RemoteService(program, model_file, machines, tmp_path, looks=False)
     assert len(service.ask()) == 24
     machines.cut()
-    assert service.seconds_until(r"rank 1 .*has not been heard of") < 5
+    assert service.seconds_until(r"rank 1 .*has not been heard of") < NAMED_WITHIN
     wait_for(lambda: not service.ranks(), what="the leader's end")
     # It is mpirun that waits for what is on the other machine.
     assert service.process.poll() is None
@@ -102,7 +103,7 @@ def test_a_cut_link_ends_both_and_a_restart_serves(link, program, model_file, tm
     service = RemoteService(program, model_file, machines, tmp_path)
     assert service.ask() == json.loads(alone.stdout)["token_ids"]
     machines.cut()
-    assert service.seconds_until(f"on node {machines.addresses[1]}") < 5
+    assert service.seconds_until(f"on node {machines.addresses[1]}") < NAMED_WITHIN
     assert service.wait() and service.process.returncode != 0
     wait_for(lambda: not machines.processes(1), what="the other rank's end")
     machines.mend()
