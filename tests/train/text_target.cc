@@ -215,4 +215,28 @@ double relative_error(std::span<const float> actual, std::span<const float> expe
                         at::tensor(at::ArrayRef<float>(expected.data(), expected.size())));
 }
 
+DraftOutputs draft_behind(DraftNetwork& network, const Text& text, size_t known,
+                          std::span<const float> taps, int depth) {
+  const std::span<const int32_t> tokens = std::span(text).first(known);
+  const size_t width = taps.size() / text.size();
+  DraftSequence sequence;
+  sequence.id = 1;
+  sequence.max_tokens = HeadModels::kPositions;
+  EXPECT_TRUE(network.open(0, sequence).ok());
+  // Of two passes, so that rows are read in several.
+  for (const auto& [first, rows] :
+       {std::pair{size_t{0}, known / 2}, {known / 2, known - 1 - known / 2}}) {
+    DraftCommit commit;
+    commit.id = 1;
+    commit.tokens = tokens.first(first + rows + 1);
+    commit.first = static_cast<int>(first);
+    commit.rows = static_cast<int>(rows);
+    commit.taps = taps.subspan(first * width, rows * width);
+    network.observe(0, commit, {});
+  }
+  EXPECT_EQ(network.start(0, tokens, depth, depth), depth);
+  network.add_root(0);
+  return network.run();
+}
+
 }  // namespace aerie::test

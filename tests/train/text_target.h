@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "draft/network/draft_network.h"
 #include "tests/draft/heads/head_models.h"
 #include "tests/draft/heads/head_rows.h"
 #include "tests/testing/tiny_model.h"
@@ -82,5 +83,10 @@ std::vector<Floats> rows_of(const at::Tensor& x);
 double relative_error(const at::Tensor& actual, const at::Tensor& expected);
 double relative_error(const Floats& actual, const at::Tensor& expected);
 double relative_error(std::span<const float> actual, std::span<const float> expected);
+
+// What the engine drafts behind the first `known` tokens of a text, of `depth` depths; `taps`: of
+// all its rows. The network's sequence 0, which stays open.
+DraftOutputs draft_behind(DraftNetwork& network, const Text& text, size_t known,
+                          std::span<const float> taps, int depth);
 
 }  // namespace aerie::test

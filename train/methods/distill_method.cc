@@ -74,7 +74,7 @@ Status Distill::start(Target& target, at::Generator& generator) {
   const int64_t drafted = ids_.size(0);
   const at::Tensor places = at::arange(drafted, ids_.options());
   rows_ = at::full({target.config().vocab}, drafted, ids_.options()).index_copy_(0, ids_, places);
-  parameters_.add_fixed("d2t", ids_ - places);
+  parameters_.add_draft_ids(ids_);
   drafted_output_ = pruned ? output_.index_select(0, ids_) : output_;
   if (options_.shape) {
     LlamaShape shape = *options_.shape;

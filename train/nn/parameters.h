@@ -34,6 +34,12 @@ class Parameters {
     fixed_.push_back({std::move(name), std::move(values)});
   }
 
+  // Adds which tokens are drafted, int64 [draft vocabulary] of the target's ids, as checkpoints
+  // have them: "d2t", offsets from the rows' own numbers.
+  void add_draft_ids(const at::Tensor& ids) {
+    add_fixed("d2t", ids - at::arange(ids.size(0), ids.options()));
+  }
+
   const std::vector<Parameter>& list() const { return list_; }
   const std::vector<FixedTensor>& fixed() const { return fixed_; }
 

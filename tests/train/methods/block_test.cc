@@ -239,31 +239,6 @@ std::span<const float> floats_of(const at::Tensor& x) {
   return {x.data_ptr<float>(), static_cast<size_t>(x.numel())};
 }
 
-// What the engine drafts behind the first `known` tokens, of all depths. The sequence stays open.
-DraftOutputs drafted(DraftNetwork& network, const Text& text, size_t known,
-                     std::span<const float> taps, int depth = kDepth) {
-  const std::span<const int32_t> tokens = std::span(text).first(known);
-  const size_t width = taps.size() / text.size();
-  DraftSequence sequence;
-  sequence.id = 1;
-  sequence.max_tokens = test::HeadModels::kPositions;
-  EXPECT_TRUE(network.open(0, sequence).ok());
-  // Of two passes, so that rows are read in several.
-  for (const auto& [first, rows] :
-       {std::pair{size_t{0}, known / 2}, {known / 2, known - 1 - known / 2}}) {
-    DraftCommit commit;
-    commit.id = 1;
-    commit.tokens = tokens.first(first + rows + 1);
-    commit.first = static_cast<int>(first);
-    commit.rows = static_cast<int>(rows);
-    commit.taps = taps.subspan(first * width, rows * width);
-    network.observe(0, commit, {});
-  }
-  EXPECT_EQ(network.start(0, tokens, depth, depth), depth);
-  network.add_root(0);
-  return network.run();
-}
-
 TEST(BlockTraining, TrainsWhatTheEngineRuns) {
   for (const bool pruned : {false, true}) {
     SCOPED_TRACE(pruned ? "pruned" : "whole");
@@ -284,7 +259,8 @@ TEST(BlockTraining, TrainsWhatTheEngineRuns) {
     for (const size_t known : {size_t{3}, size_t{11}, size_t{30}}) {
       const at::Tensor anchor = at::full({1}, static_cast<int64_t>(known) - 2, at::kLong);
       const at::Tensor expected = head.logits(head.drafts(batch, anchor), {}).contiguous();
-      const DraftOutputs outputs = drafted(*network, text, known, floats_of(batch.taps));
+      const DraftOutputs outputs =
+          test::draft_behind(*network, text, known, floats_of(batch.taps), kDepth);
       ASSERT_EQ(static_cast<int64_t>(outputs.logits.size()), expected.numel());
       EXPECT_LT(test::relative_error(outputs.logits, floats_of(expected)), 1e-3) << known;
       network->close(0);
@@ -314,7 +290,8 @@ TEST(BlockTraining, TrainsWhatTheEngineMakesOfDrafts) {
     const at::Tensor before = batch.tokens.narrow(0, anchor + 1, kDepth);
     const at::Tensor expected = head.logits(drafts, before).contiguous();
     const at::Tensor sure = head.confidence(drafts, before).sigmoid();
-    const DraftOutputs outputs = drafted(*network, text, known, floats_of(batch.taps));
+    const DraftOutputs outputs =
+        test::draft_behind(*network, text, known, floats_of(batch.taps), kDepth);
     for (int depth = 0; depth < kDepth; ++depth) {
       const std::span<const float> base = outputs.logits_of(depth);
       std::vector<float> actual(base.begin(), base.end());
@@ -344,7 +321,7 @@ TEST(BlockTraining, ConfidenceIsTheChanceOfAcceptance) {
   drafter.num_tokens = 2;
   const auto network = tiny().models().network("dspark", folder.path(), drafter);
   ASSERT_NE(network, nullptr);
-  const DraftOutputs outputs = drafted(*network, text, 20, floats_of(batch.taps), 2);
+  const DraftOutputs outputs = test::draft_behind(*network, text, 20, floats_of(batch.taps), 2);
   const std::span<const float> base = outputs.logits_of(0);
   std::vector<float> logits(base.begin(), base.end());
   const float sure = network->follow(outputs, 0, std::span(text).subspan(19, 1), logits);

@@ -290,26 +290,7 @@ TEST(PEagle, RefusesWhatItCannotTrain) {
 // What the engine drafts behind the first `known` tokens: the logits of all depths.
 std::vector<float> drafted(DraftNetwork& network, const Text& text, size_t known,
                            std::span<const float> taps) {
-  const std::span<const int32_t> tokens = std::span(text).first(known);
-  const size_t width = taps.size() / text.size();
-  DraftSequence sequence;
-  sequence.id = 1;
-  sequence.max_tokens = test::HeadModels::kPositions;
-  EXPECT_TRUE(network.open(0, sequence).ok());
-  // Of two passes, so that rows are read in several.
-  for (const auto& [first, rows] :
-       {std::pair{size_t{0}, known / 2}, {known / 2, known - 1 - known / 2}}) {
-    DraftCommit commit;
-    commit.id = 1;
-    commit.tokens = tokens.first(first + rows + 1);
-    commit.first = static_cast<int>(first);
-    commit.rows = static_cast<int>(rows);
-    commit.taps = taps.subspan(first * width, rows * width);
-    network.observe(0, commit, {});
-  }
-  EXPECT_EQ(network.start(0, tokens, kDepth, kDepth), kDepth);
-  network.add_root(0);
-  const DraftOutputs outputs = network.run();
+  const DraftOutputs outputs = test::draft_behind(network, text, known, taps, kDepth);
   std::vector<float> logits(outputs.logits.begin(), outputs.logits.end());
   network.close(0);
   return logits;

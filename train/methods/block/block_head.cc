@@ -71,7 +71,7 @@ Status BlockHead::take_from_target(Target& target) {
   AERIE_ASSIGN_OR_RETURN(draft_ids_, target.draft_ids(options_.vocabulary));
   if (options_.vocabulary.empty()) return {};
   output_ = output_.index_select(0, draft_ids_);
-  parameters_.add_fixed("d2t", draft_ids_ - at::arange(draft_ids_.size(0), draft_ids_.options()));
+  parameters_.add_draft_ids(draft_ids_);
   parameters_.add_fixed("lm_head.weight", output_);
   return {};
 }

@@ -43,10 +43,10 @@ Status Eagle3Head::take_from_target(Target& target) {
   AERIE_ASSIGN_OR_RETURN(draft_ids_, target.draft_ids(options_.vocabulary));
   if (options_.vocabulary.empty()) return {};
   target_output_ = target_output_.index_select(0, draft_ids_);
-  const at::TensorOptions integers = draft_ids_.options();
-  parameters_.add_fixed("d2t", draft_ids_ - at::arange(draft_ids_.size(0), integers));
-  parameters_.add_fixed("t2d", at::zeros({target.config().vocab}, integers.dtype(at::kBool))
-                                   .index_fill_(0, draft_ids_, true));
+  parameters_.add_draft_ids(draft_ids_);
+  parameters_.add_fixed("t2d",
+                        at::zeros({target.config().vocab}, draft_ids_.options().dtype(at::kBool))
+                            .index_fill_(0, draft_ids_, true));
   return {};
 }
 

@@ -100,7 +100,7 @@ Expected<std::unique_ptr<Method>> Hydra::make(Target& target, const HydraOptions
   std::unique_ptr<Hydra> hydra(new Hydra(target, options, std::move(offsets)));
   AERIE_ASSIGN_OR_RETURN(hydra->embedding_, target.embedding());
   if (const at::Tensor& ids = hydra->offsets_.draft_ids(); ids.defined()) {
-    hydra->parameters_.add_fixed("d2t", ids - at::arange(ids.size(0), ids.options()));
+    hydra->parameters_.add_draft_ids(ids);
   }
   if (options.prefix) AERIE_RETURN_IF_ERROR(hydra->add_prefix(generator));
   for (int i = 0; i < options.heads; ++i) hydra->add_head(i);

@@ -18,7 +18,7 @@ Expected<OffsetHeads> recurrent_offsets(Target& target, const OffsetHeadsOptions
 RecurrentMethod::RecurrentMethod(OffsetHeads offsets) : offsets_(std::move(offsets)) {
   needs_.last = true;
   if (const at::Tensor& ids = offsets_.draft_ids(); ids.defined()) {
-    parameters_.add_fixed("d2t", ids - at::arange(ids.size(0), ids.options()));
+    parameters_.add_draft_ids(ids);
   }
 }
 
