@@ -73,10 +73,13 @@ def complete(url, body, outcome, path="/v1/completions"):
 
 
 class Load:
-    """Requests under way, each from a thread of its own. The first half are streams."""
+    """Requests under way, each from a thread of its own. The first half are streams.
+
+    Of another name they are new to a router that goes by how a prompt begins.
+    """
 
     def __init__(self, url, count, name, tokens=160):
-        self.bodies = [{"prompt": f"{i} is the number of request {i} of {name}.", "seed": i, "max_tokens": tokens,
+        self.bodies = [{"prompt": f"{i} of {name} is the number of this request.", "seed": i, "max_tokens": tokens,
                         "ignore_eos": True, "stream": i < count // 2} for i in range(count)]
         self.outcomes = [Outcome(f"{name}-{i}") for i in range(count)]
         self._threads = [threading.Thread(target=complete, args=(url, body, outcome))

@@ -1,5 +1,6 @@
 """vllm-router in front of two and four servers: what it asks of them, fail-over, drain, prefixes."""
 
+import itertools
 import json
 import re
 import signal
@@ -80,8 +81,11 @@ def test_kill_under_load(serve, route, alone, tmp_path, count):
     again = serve("--port", str(victim.port))
     wait_for(lambda: router.healthy() == {server.url for server in [*others, again]}, what="its return")
     before = metric(again.url, "vllm:generation_tokens_total")
-    wait_for(lambda: not Load(router.url, 4 * count, f"back-{count}", tokens=8).check(alone) and
+    # Prompts that are new each time: those that it knows go where they went.
+    tries = itertools.count()
+    wait_for(lambda: not Load(router.url, 4 * count, f"back-{next(tries)}", tokens=8).check(alone) and
              metric(again.url, "vllm:generation_tokens_total") > before, what="load on it")
+    print(f"it was asked again in {next(tries)} loads")
 
 
 def test_drain_under_load(serve, route, alone):
