@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 import serving
+from conftest import NIGHTLY
 from test_rollout import Admin
 
 TEMPERATURE = 0.3  # greedy replies of random weights only loop
@@ -35,17 +36,18 @@ def train(program):
 
 @pytest.fixture(scope="module")
 def tiny(program, train, tmp_path_factory):
-    """A target of random weights, and a head that has learned from answers to words."""
+    """A target of random weights, and a head that has learned from answers to words; by day hardly anything."""
     folder = tmp_path_factory.mktemp("tiny")
     model, prompts = folder / "tiny.gguf", folder / "prompts.jsonl"
     subprocess.run([program, "bench", "make-model", model, "--shape", "tiny", "--type", "q8_0"], check=True,
                    capture_output=True)
     draw = random.Random(1)
-    prompts.write_text("".join(json.dumps({"prompt": words(draw)}) + "\n" for _ in range(300)))
+    prompts.write_text("".join(json.dumps({"prompt": words(draw)}) + "\n" for _ in range(300 if NIGHTLY else 40)))
     train("data", "-m", model, "--prompts", prompts, "--no-template", "--temperature", TEMPERATURE, "--max-tokens",
           REPLY_TOKENS, "--held-out", "0.1", "--out", folder / "data")
-    train("eagle3", "-m", model, "--data", folder / "data", "--out", folder / "run", "--steps", 40, "--batch-tokens",
-          1024, "--learning-rate", "3e-3", "--ttt-steps", 3, "--eval-prompts", 0, "--threads", 1)
+    train("eagle3", "-m", model, "--data", folder / "data", "--out", folder / "run", "--steps", 40 if NIGHTLY else 2,
+          "--batch-tokens", 1024, "--learning-rate", "3e-3", "--ttt-steps", 3, "--eval-prompts", 0, "--threads",
+          1)
     return model, folder / "run/final"
 
 
@@ -85,36 +87,53 @@ def promote(admin, head, traffic):
     assert str(head) in status["present"], status["last"]
 
 
-def test_a_head_follows_a_change_of_traffic(program, tiny, train, tmp_path):
+def test_what_a_server_has_learned_trains_its_head(program, tiny, train, tmp_path):
     model, head = tiny
     learned, run = tmp_path / "learn", tmp_path / "run"
-    admin = Admin(program, model, tmp_path, "--speculate", setting(head), "--cache-tokens", "8192", "--learn", learned)
-    url = admin.server.url
-    before = Traffic(url, words, 2).tau(60)
-    changed = Traffic(url, greek, 3)
-    prompt = greek(random.Random(4))
-    ids = changed.one(prompt, 1)["choices"][0]["token_ids"]
-    lost = changed.tau(60)
-    assert before > 1.6 and lost < before - 0.4, (before, lost)
+    server = serving.Server(program, model, "--speculate", setting(head), "--cache-tokens", "8192", "--learn", learned)
+    Traffic(server.url, greek, 3).tau(40)
+    assert server.stop() == 0
+    said = train("eagle3", "-m", model, "--data", learned, "--continue", head, "--out", run, "--steps", 2,
+                 "--batch-tokens", 512, "--ttt-steps", 2, "--eval-tokens", 16, "--eval-prompts", 2, "--threads", 1)
+    assert "evaluation after step 0:" in said, said
+    again = serving.Server(program, model, "--speculate", setting(run / "final"), "--cache-tokens", "8192")
+    assert Traffic(again.url, greek, 4).tau(4) >= 1
+    assert again.stop() == 0
 
-    changed.tau(240)
-    # What the server holds is on the disk within ten seconds.
-    serving.wait_for(lambda: sum(path.read_text().count("\n") for path in learned.glob("answers-*")) > 300, what="data")
-    said = train("eagle3", "-m", model, "--data", learned, "--continue", head, "--out", run, "--steps", 30,
-                 "--batch-tokens", 1024, "--learning-rate", "3e-3", "--ttt-steps", 3, "--eval-temperature", TEMPERATURE,
-                 "--eval-tokens", 32, "--eval-prompts", 8, "--threads", 1)
-    assert "evaluation after step 0:" in said and "best after step 30" in said, said
-    promote(admin, run / "best", changed)
-    now = changed.tau(60)
-    print(f"tau {before:.2f} before, {lost:.2f} after the change, {now:.2f} after {changed.asked} replies")
-    assert now - lost >= 0.5 * (before - lost), (before, lost, now)
-    assert changed.asked <= MOST_REPLIES
-    # Whatever drafts, the ids are the same; and the head of before is there still.
-    assert changed.one(prompt, 1)["choices"][0]["token_ids"] == ids
-    assert changed.one(prompt, 1, speculation="none")["choices"][0]["token_ids"] == ids
-    assert str(head) in admin.ctl("rollback")["present"]
-    assert changed.one(prompt, 1)["choices"][0]["token_ids"] == ids
-    assert admin.server.stop() == 0
+
+if NIGHTLY:
+    def test_a_head_follows_a_change_of_traffic(program, tiny, train, tmp_path):
+        model, head = tiny
+        learned, run = tmp_path / "learn", tmp_path / "run"
+        admin = Admin(program, model, tmp_path, "--speculate", setting(head), "--cache-tokens", "8192", "--learn",
+                      learned)
+        url = admin.server.url
+        before = Traffic(url, words, 2).tau(60)
+        changed = Traffic(url, greek, 3)
+        prompt = greek(random.Random(4))
+        ids = changed.one(prompt, 1)["choices"][0]["token_ids"]
+        lost = changed.tau(60)
+        assert before > 1.6 and lost < before - 0.4, (before, lost)
+
+        changed.tau(240)
+        # What the server holds is on the disk within ten seconds.
+        serving.wait_for(
+            lambda: sum(path.read_text().count("\n") for path in learned.glob("answers-*")) > 300, what="data")
+        said = train("eagle3", "-m", model, "--data", learned, "--continue", head, "--out", run, "--steps", 30,
+                     "--batch-tokens", 1024, "--learning-rate", "3e-3", "--ttt-steps", 3, "--eval-temperature",
+                     TEMPERATURE, "--eval-tokens", 32, "--eval-prompts", 8, "--threads", 1)
+        assert "evaluation after step 0:" in said and "best after step 30" in said, said
+        promote(admin, run / "best", changed)
+        now = changed.tau(60)
+        print(f"tau {before:.2f} before, {lost:.2f} after the change, {now:.2f} after {changed.asked} replies")
+        assert now - lost >= 0.5 * (before - lost), (before, lost, now)
+        assert changed.asked <= MOST_REPLIES
+        # Whatever drafts, the ids are the same; and the head of before is there still.
+        assert changed.one(prompt, 1)["choices"][0]["token_ids"] == ids
+        assert changed.one(prompt, 1, speculation="none")["choices"][0]["token_ids"] == ids
+        assert str(head) in admin.ctl("rollback")["present"]
+        assert changed.one(prompt, 1)["choices"][0]["token_ids"] == ids
+        assert admin.server.stop() == 0
 
 
 def test_who_refuses_is_left_out_and_texts_go_nowhere_else(program, tiny, tmp_path):
