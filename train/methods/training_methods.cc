@@ -49,7 +49,8 @@ MakeMethod declare(const TrainingMethod& method, SettingList& settings) {
   return [make = method.declare(settings), vocab = settings.draft_vocab()](
              const MethodInputs& inputs) -> Expected<std::unique_ptr<Method>> {
     if (vocab->ids != nullptr && !inputs.continued.empty()) {
-      AERIE_ASSIGN_OR_RETURN(*vocab->ids, drafted_ids(inputs.continued));
+      AERIE_ASSIGN_OR_RETURN(
+          *vocab->ids, drafted_ids(inputs.continued, static_cast<int>(inputs.token_counts.size())));
     } else if (vocab->size > 0) {
       *vocab->ids = most_frequent(inputs.token_counts, vocab->size);
     }

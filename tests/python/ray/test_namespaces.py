@@ -14,7 +14,7 @@ import pytest
 
 from conftest import ROOT
 from fleet import Load, Outcome, complete, wait_for
-from namespaces import IP, Network, Unavailable, processes_in, remove_processes
+from namespaces import IP, Network, processes_in, remove_processes
 
 PORT, HTTP_PORT = 6379, 8000  # of Ray and of its proxies
 AUDIT = "/tmp/ray/audit.jsonl"
@@ -113,22 +113,13 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def pair(model, tmp_path_factory):
-    made = None
-    try:
-        try:
-            made = Network()
-            made.add()
-        except Unavailable as error:
-            pytest.skip(f"network namespaces cannot be made here: {error}")
+    with Network() as made:
         two = Pair(made, tmp_path_factory.mktemp("machines"))
         two.add_other()
         two.deploy(model)
         two.settle()
         assert [len(machine.servers()) for machine in (two.head, two.other)] == [1, 1]
         yield two
-    finally:
-        if made:
-            made.remove()
 
 
 def test_ids_over_two_machines(pair, program, model, alone, tmp_path):

@@ -10,12 +10,16 @@ import shutil
 import signal
 import subprocess
 import sys
+import unittest
 
 IP = shutil.which("ip") or shutil.which("ip", path="/usr/sbin:/sbin")
 
 
-class Unavailable(Exception):
-    """Network namespaces cannot be made here, and why."""
+class Unavailable(unittest.SkipTest):
+    """Network namespaces cannot be made here, and why. A test that does not catch it is skipped."""
+
+    def __init__(self, why):
+        super().__init__(f"network namespaces cannot be made here: {why}")
 
 
 def ip(*words):
@@ -27,6 +31,12 @@ def ip(*words):
     return done.stdout
 
 
+def take_back(*words):
+    """ip, of what may not be there."""
+    if IP:
+        subprocess.run([IP, *words], capture_output=True, check=False)
+
+
 def at_once():
     """Of a process that is started (preexec_fn): what waits for another end waits for nothing else on the machine."""
     with contextlib.suppress(PermissionError):
@@ -34,6 +44,8 @@ def at_once():
 
 
 def processes_in(name):
+    if not IP:
+        return []
     done = subprocess.run([IP, "netns", "pids", name], capture_output=True, text=True, check=False)
     return [int(process) for process in done.stdout.split()]
 
@@ -49,19 +61,32 @@ def remove_processes(name):
 def remove_namespace(name):
     """With the processes in it."""
     remove_processes(name)
-    subprocess.run([IP, "netns", "delete", name], capture_output=True, check=False)
+    take_back("netns", "delete", name)
 
 
 class Network:
-    """A bridge of this namespace, and others on it, each with a cable that can be cut."""
+    """A bridge of this namespace, and others on it, each with a cable that can be cut.
+
+    As a context manager it goes with all that runs there.
+    """
 
     def __init__(self):
         self.number = os.getpid() % 250
         self.bridge = f"aer{os.getpid()}"
         self.names = []
-        ip("link", "add", self.bridge, "type", "bridge")
-        ip("address", "add", f"10.213.{self.number}.254/24", "dev", self.bridge)
-        ip("link", "set", self.bridge, "up")
+        try:
+            ip("link", "add", self.bridge, "type", "bridge")
+            ip("address", "add", f"10.213.{self.number}.254/24", "dev", self.bridge)
+            ip("link", "set", self.bridge, "up")
+        except BaseException:
+            self.remove()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.remove()
 
     def cable(self, place):
         return f"{self.bridge}v{place}"
@@ -91,9 +116,9 @@ class Network:
     def remove(self):
         # A namespace goes when its last process has gone; the next network has cables of these names.
         for place, name in enumerate(self.names, 1):
-            subprocess.run([IP, "link", "delete", self.cable(place)], capture_output=True, check=False)
+            take_back("link", "delete", self.cable(place))
             remove_namespace(name)
-        subprocess.run([IP, "link", "delete", self.bridge], capture_output=True, check=False)
+        take_back("link", "delete", self.bridge)
 
 
 # Windows of TCP that 10 Gbit/s over 20 ms fill, as an administrator sets them for such a link; and the control of

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "draft/network/draft_vocabulary.h"
 #include "format/json.h"
 #include "format/safetensors/safetensors_folder.h"
 
@@ -30,22 +31,12 @@ Status read_layer(const JsonObject& layer, Eagle3HeadOptions& options) {
 
 }  // namespace
 
-Expected<std::vector<int32_t>> drafted_ids(const std::string& folder) {
+Expected<std::vector<int32_t>> drafted_ids(const std::string& folder, int vocab) {
   AERIE_ASSIGN_OR_RETURN(const SafetensorsFolder files, SafetensorsFolder::open(folder));
-  const SafetensorsTensor* offsets = files.find("d2t");
-  if (offsets == nullptr) return std::vector<int32_t>();
-  AERIE_ASSIGN_OR_RETURN(const std::vector<int64_t> values, read_integers(*offsets));
-  std::vector<int32_t> ids;
-  for (size_t i = 0; i < values.size(); ++i) {
-    const int64_t id = values[i] + static_cast<int64_t>(i);
-    if (id < 0 || id > INT32_MAX || (!ids.empty() && id <= ids.back())) {
-      return Status(StatusCode::kInvalidData,
-                    fmt::format("{}: d2t: token {} of the draft vocabulary is {}, which is not "
-                                "behind the one before",
-                                files.name(), i, id));
-    }
-    ids.push_back(static_cast<int32_t>(id));
-  }
+  const SafetensorsTensor* stored = files.find("d2t");
+  if (stored == nullptr) return std::vector<int32_t>();
+  AERIE_ASSIGN_OR_RETURN(const std::vector<int64_t> d2t, read_integers(*stored));
+  AERIE_ASSIGN_OR_RETURN(std::vector<int32_t> ids, read_draft_ids(d2t, vocab, files.name()));
   AERIE_RETURN_IF_ERROR(files.check());
   return ids;
 }

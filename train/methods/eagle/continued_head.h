@@ -10,9 +10,9 @@
 
 namespace aerie::train {
 
-// The target's ids that a checkpoint drafts (its d2t), ascending; empty: all. Errors of opening its
-// safetensors; kInvalidData for ids that cannot be.
-Expected<std::vector<int32_t>> drafted_ids(const std::string& folder);
+// The ids of a target of `vocab` tokens that a checkpoint drafts (its d2t), ascending; empty: all.
+// Errors of opening its safetensors; kInvalidData for ids that cannot be.
+Expected<std::vector<int32_t>> drafted_ids(const std::string& folder, int vocab);
 
 // Sets what config.json says of a head in the form of speculators: shape and layers that it
 // reads. `depth`: of the drafts by which it is judged. kNotFound and kInvalidData,
