@@ -17,20 +17,24 @@ environment() {
     "$pip" install --no-cache-dir "$@"
 }
 
-# built PEER PACKAGE FLAGS: from its source archive
+# built PEER PACKAGE FLAGS: from its source archive, or the folder of one
 built() {
-    environment "$1" numpy
     CMAKE_ARGS="$3 ${CMAKE_ARGS:-}" CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)} \
         "$pip" install --no-cache-dir --no-binary "${2%%=*}" "$2"
+}
+
+# source_of PEER PACKAGE==VERSION: unpacks its source archive, and says where
+source_of() {
+    "$folder/$1/bin/pip" download --no-cache-dir --no-deps --no-binary "${2%%=*}" -d "$folder/$1" "$2" >&2
+    mkdir -p "$folder/$1/source"
+    tar -xzf "$folder/$1"/*.tar.gz -C "$folder/$1/source" --strip-components=1
+    echo "$folder/$1/source"
 }
 
 # speculation VERSION: of_llama_speculation beside llama.cpp, whose archive has the headers
 speculation() {
     own=$folder/llama_cpp
-    "$own/bin/pip" download --no-cache-dir --no-deps --no-binary llama-cpp-python -d "$own" "llama-cpp-python==$1"
-    mkdir -p "$own/source"
-    tar -xzf "$own"/llama_cpp_python-"$1".tar.gz -C "$own/source" --strip-components=1
-    source=$own/source/vendor/llama.cpp
+    source=$(source_of llama_cpp "llama-cpp-python==$1")/vendor/llama.cpp
     libraries=$(cd "$own"/lib/python3*/site-packages/lib && pwd)
     g++ -std=c++20 -O2 -I "$source/common" -I "$source/include" -I "$source/ggml/include" \
         bench/peers/of_llama_speculation.cc -o "$own/of_llama_speculation" \
@@ -46,12 +50,19 @@ for peer in "${@:-llama_cpp}"; do
         if grep -qw amx_int8 /proc/cpuinfo; then
             flags="-DGGML_NATIVE=OFF -DGGML_AVX512=ON -DGGML_AVX512_VBMI=ON -DGGML_AVX512_VNNI=ON -DGGML_AVX512_BF16=ON"
         fi
+        environment llama_cpp numpy
         built llama_cpp "llama-cpp-python==$version" "$flags -DLLAVA_BUILD=OFF"
         speculation "$version"
         ;;
     ik_llama_cpp)
+        environment ik_llama_cpp numpy
+        source=$(source_of ik_llama_cpp ik-llama-cpp-python==0.1.5)
+        # The archive lacks a script that its own build runs.
+        mkdir -p "$source/vendor/ik_llama.cpp/common/cmake"
+        echo 'configure_file(common/build-info.cpp.in common/build-info.cpp)' \
+            >"$source/vendor/ik_llama.cpp/common/cmake/build-info-gen-cpp.cmake"
         # Flash attention with caches of 16 bits alone: that with quantised ones takes half of the time to compile.
-        built ik_llama_cpp ik-llama-cpp-python==0.1.5 "-DGGML_NATIVE=ON -DGGML_IQK_FA_ALL_QUANTS=OFF"
+        built ik_llama_cpp "$source" "-DGGML_NATIVE=ON -DGGML_IQK_FA_ALL_QUANTS=OFF"
         ;;
     openvino)
         environment openvino openvino-genai==2026.4.1.0

@@ -13,7 +13,7 @@
 #include "format/gguf/gguf_types.h"
 #include "format/json.h"
 #include "model/import/hugging_face_import.h"
-#include "model/import/weights/eight_bit_weights.h"
+#include "model/import/weights/quantization_scheme.h"
 #include "model/registry.h"
 #include "tests/fuzz/fuzz_target.h"
 
@@ -93,7 +93,7 @@ void check_blueprint(const Blueprint& blueprint) {
 void check_family(const ModelFamily& family, const Json& json) {
   auto import = HuggingFaceImport::create(json, "fuzz");
   if (!import.ok()) return check_message(import.status());
-  if (const auto scheme = EightBitScheme::read(import->whole_config()); !scheme.ok()) {
+  if (const auto scheme = QuantizationScheme::read(import->whole_config()); !scheme.ok()) {
     check_message(scheme.status());
   }
   if (const Status status = family.import(*import); !status.ok()) return check_message(status);

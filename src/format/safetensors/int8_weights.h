@@ -1,6 +1,6 @@
 // Weights as integers of 8 bits with scales beside them, in the layout of the package
 // compressed-tensors (format int-quantized, strategy group): what a folder of safetensors holds
-// that is read as Q8_0 bit for bit (model/import/weights/eight_bit_weights.h).
+// that is read as Q8_0 bit for bit (model/import/weights/quantization_scheme.h).
 //
 // A matrix "X.weight" [n, k] is stored as "X.weight", I8 [n, k], and "X.weight_scale", F16
 // [n, k / kInt8Group]; config.json has int8_quantization_config() as its "quantization_config".

@@ -149,7 +149,7 @@ Expected<std::unique_ptr<HeadFile>> HeadFile::open(const std::string& path,
   std::unique_ptr<HeadFile> file(new HeadFile(path, std::move(tensors),
                                               std::make_shared<const Json>(std::move(config)),
                                               config_file, options));
-  AERIE_ASSIGN_OR_RETURN(file->scheme_, EightBitScheme::read(file->config_object()));
+  AERIE_ASSIGN_OR_RETURN(file->scheme_, QuantizationScheme::read(file->config_object()));
   if (file->scheme_.is_nvfp4()) {
     return file->config_object().error(StatusCode::kUnsupported, "quantization_config",
                                        "says NVFP4, of which models are read and heads are not");
@@ -219,7 +219,7 @@ Status HeadFile::list_tensor(const SafetensorsTensor& tensor) {
     AERIE_ASSIGN_OR_RETURN(entry.packed, Int4Matrix::of(*tensors_, tensor));
     entry.stored = entry.packed->type();
   }
-  entry.scaled = scheme_.is_quantized() && EightBitScheme::needs_scales(tensor) &&
+  entry.scaled = scheme_.is_quantized() && QuantizationScheme::needs_scales(tensor) &&
                  tensor.name.ends_with(".weight");
   if (entry.scaled) {
     AERIE_ASSIGN_OR_RETURN(entry.stored, scheme_.type_of(*tensors_, tensor));

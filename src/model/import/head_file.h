@@ -19,8 +19,8 @@
 #include "model/blueprint.h"
 #include "model/import/hugging_face_import.h"
 #include "model/import/predictor_file.h"
-#include "model/import/weights/eight_bit_weights.h"
 #include "model/import/weights/int4_matrix.h"
+#include "model/import/weights/quantization_scheme.h"
 
 namespace aerie {
 
@@ -40,7 +40,7 @@ struct HeadFileOptions {
 // files (kernels::RopeStyle::kHalves). Sizes of a shape are GGUF's, the innermost first. Tensors of
 // other types than F32, F16 and BF16 are listed, without a dtype. But where config.json has a
 // quantization_config, tensors "X.weight" in 8 bits are read with their scales
-// (model/import/weights/eight_bit_weights.h), which are not listed.
+// (model/import/weights/quantization_scheme.h), which are not listed.
 //
 // Of a configuration of Llama's shape there are metadata under "llama.", made of config.json or, in
 // the format of the package speculators, of its "transformer_layer_config" (of "model" in vLLM's);
@@ -135,7 +135,7 @@ class HeadFile final : public ModelFile {
   std::shared_ptr<const Json> config_;
   std::string config_file_, config_text_;
   HeadFileOptions options_;
-  EightBitScheme scheme_;
+  QuantizationScheme scheme_;
   std::optional<HuggingFaceImport> import_;
   Status shape_;  // why there are no metadata
   std::map<std::string, std::string, std::less<>> layer_rules_;

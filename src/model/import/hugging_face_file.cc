@@ -24,9 +24,9 @@
 #include "model/import/layer_names.h"
 #include "model/import/linear_tensors.h"
 #include "model/import/suggested_sampling.h"
-#include "model/import/weights/eight_bit_weights.h"
 #include "model/import/weights/int4_matrix.h"
 #include "model/import/weights/nvfp4_weights.h"
+#include "model/import/weights/quantization_scheme.h"
 #include "model/pooling.h"
 #include "model/registry.h"
 
@@ -60,7 +60,7 @@ struct Origin {
 
 class HuggingFaceFile final : public ModelFile {
  public:
-  HuggingFaceFile(std::string name, SafetensorsFolder tensors, EightBitScheme scheme,
+  HuggingFaceFile(std::string name, SafetensorsFolder tensors, QuantizationScheme scheme,
                   HuggingFaceImport import)
       : ModelFile(std::move(name)),
         tensors_(std::move(tensors)),
@@ -133,7 +133,7 @@ class HuggingFaceFile final : public ModelFile {
                                  const TensorView& from) const;
 
   SafetensorsFolder tensors_;
-  EightBitScheme scheme_;
+  QuantizationScheme scheme_;
   HuggingFaceImport import_;
   std::string config_;  // as it was read
   Part part_ = Part::kAll;
@@ -330,7 +330,7 @@ Expected<DType> HuggingFaceFile::stored_type(const SafetensorsTensor& tensor,
     AERIE_ASSIGN_OR_RETURN(const Int4Matrix matrix, Int4Matrix::of(tensors_, tensor));
     return after(matrix.type());
   }
-  if (EightBitScheme::needs_scales(tensor)) {
+  if (QuantizationScheme::needs_scales(tensor)) {
     AERIE_ASSIGN_OR_RETURN(const DType type, scheme_.type_of(tensors_, tensor));
     return after(type);
   }
@@ -601,7 +601,7 @@ Expected<TensorData> HuggingFaceFile::read_stored(const SafetensorsTensor& tenso
     tensors_.release(tensor.data);
     return data;
   }
-  if (EightBitScheme::needs_scales(tensor)) {
+  if (QuantizationScheme::needs_scales(tensor)) {
     AERIE_ASSIGN_OR_RETURN(data, scheme_.read(tensors_, tensor, *info.dtype));
     data.view.shape = shape;
     tensors_.release(tensor.data);
@@ -772,7 +772,8 @@ Expected<std::unique_ptr<HuggingFaceFile>> open_part(const std::string& path, Pa
   AERIE_RETURN_IF_ERROR(add_generation_config(folder.string(), folder_import.metadata()));
   AERIE_RETURN_IF_ERROR(
       add_pooling(folder.string(), folder_import.architecture(), folder_import.metadata()));
-  AERIE_ASSIGN_OR_RETURN(EightBitScheme scheme, EightBitScheme::read(folder_import.whole_config()));
+  AERIE_ASSIGN_OR_RETURN(QuantizationScheme scheme,
+                         QuantizationScheme::read(folder_import.whole_config()));
   AERIE_RETURN_IF_ERROR(tensors.status());
   auto file = std::make_unique<HuggingFaceFile>(path, *std::move(tensors), scheme,
                                                 std::move(folder_import));

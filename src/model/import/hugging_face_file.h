@@ -20,7 +20,7 @@ Expected<std::unique_ptr<ModelFile>> open_model_file(const std::string& path);
 // tensor that has no place in the family.
 //
 // Matrices keep their type (F32, F16, BF16), but for those in 8 bits with scales, which become Q8_0
-// where that loses nothing and F32 elsewhere (model/import/weights/eight_bit_weights.h). Vectors
+// where that loses nothing and F32 elsewhere (model/import/weights/quantization_scheme.h). Vectors
 // are F32. Modules for multi-token prediction that the family reads are layers behind the model's,
 // as in a GGUF file; if they cannot be read, the model is without them, and a warning says why.
 // `more` may add metadata of its own: what else a GGUF file would hold. It hears how many rows the

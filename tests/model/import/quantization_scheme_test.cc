@@ -1,6 +1,6 @@
 // Matrices of integers with scales: what the package compressed-tensors wrote, what is refused, and
 // models in folders written here.
-#include "model/import/weights/eight_bit_weights.h"
+#include "model/import/weights/quantization_scheme.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@
 #include "tests/format/safetensors/safetensors_writer.h"
 #include "tests/model/families/family_goldens.h"
 
-namespace aerie::eight_bit_weights_test {
+namespace aerie::quantization_scheme_test {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
@@ -384,4 +384,4 @@ TEST(EightBitFolders, KeepStacksOfExpertsAndTheirRouters) {
 INSTANTIATE_TEST_SUITE_P(Models, EightBitModels, testing::ValuesIn(families_of_floats()),
                          family_test_name);
 
-}  // namespace aerie::eight_bit_weights_test
+}  // namespace aerie::quantization_scheme_test

@@ -1,4 +1,4 @@
-#include "model/import/weights/eight_bit_weights.h"
+#include "model/import/weights/quantization_scheme.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -71,8 +71,8 @@ bool is_reordered(const Json* actorder) {
 
 }  // namespace
 
-Expected<EightBitScheme> EightBitScheme::read(const JsonObject& config) {
-  EightBitScheme scheme;
+Expected<QuantizationScheme> QuantizationScheme::read(const JsonObject& config) {
+  QuantizationScheme scheme;
   if (!config.has("quantization_config")) return scheme;
   scheme.quantized_ = true;
   AERIE_ASSIGN_OR_RETURN(const JsonObject how, config.object("quantization_config"));
@@ -98,7 +98,7 @@ Expected<EightBitScheme> EightBitScheme::read(const JsonObject& config) {
   return scheme;
 }
 
-Status EightBitScheme::read_compressed_tensors(const JsonObject& how) {
+Status QuantizationScheme::read_compressed_tensors(const JsonObject& how) {
   AERIE_ASSIGN_OR_RETURN(const std::string_view format, how.string("format"));
   nvfp4_ = format == "nvfp4-pack-quantized";
   int4_ = format == "pack-quantized";
@@ -118,7 +118,7 @@ Status EightBitScheme::read_compressed_tensors(const JsonObject& how) {
   return read_groups(how);
 }
 
-Status EightBitScheme::read_modelopt(const JsonObject& how) {
+Status QuantizationScheme::read_modelopt(const JsonObject& how) {
   AERIE_ASSIGN_OR_RETURN(const std::string_view algorithm, how.string("quant_algo"));
   if (algorithm != "NVFP4") {
     return how.error(StatusCode::kUnsupported, "quant_algo",
@@ -129,7 +129,7 @@ Status EightBitScheme::read_modelopt(const JsonObject& how) {
   return how.has("config_groups") ? read_groups(how) : Status();
 }
 
-Status EightBitScheme::read_groups(const JsonObject& how) {
+Status QuantizationScheme::read_groups(const JsonObject& how) {
   AERIE_ASSIGN_OR_RETURN(const JsonObject groups, how.object("config_groups"));
   for (const auto& [name, value] : groups.json().items()) {
     AERIE_ASSIGN_OR_RETURN(
@@ -144,7 +144,7 @@ Status EightBitScheme::read_groups(const JsonObject& how) {
 }
 
 // Which matrices a group is for is not read: their types and the shapes of their scales tell.
-Status EightBitScheme::read_group(const JsonObject& group) {
+Status QuantizationScheme::read_group(const JsonObject& group) {
   AERIE_ASSIGN_OR_RETURN(const std::string_view type, group.string("type", "int"));
   AERIE_ASSIGN_OR_RETURN(const int64_t bits, group.integer("num_bits", 8));
   AERIE_ASSIGN_OR_RETURN(const bool symmetric, group.boolean("symmetric", true));
@@ -194,17 +194,17 @@ Status EightBitScheme::read_group(const JsonObject& group) {
   return {};
 }
 
-bool EightBitScheme::needs_scales(const SafetensorsTensor& tensor) {
+bool QuantizationScheme::needs_scales(const SafetensorsTensor& tensor) {
   return tensor.type == SafetensorsType::kF8E4M3 || tensor.type == SafetensorsType::kI8;
 }
 
-bool EightBitScheme::is_scale(std::string_view name) const {
+bool QuantizationScheme::is_scale(std::string_view name) const {
   return !scaled_weight(name).empty() || ends_with_any(name, kOtherScales) ||
          ends_with_any(name, kUnsupported) || (int4_ && name.ends_with(".weight_shape"));
 }
 
-Status EightBitScheme::check_scale(const SafetensorsFolder& folder,
-                                   const SafetensorsTensor& scale) const {
+Status QuantizationScheme::check_scale(const SafetensorsFolder& folder,
+                                       const SafetensorsTensor& scale) const {
   if (!quantized_) {
     return refuse(folder, scale,
                   "is a scale, and config.json has no quantization_config that says of what");
@@ -233,8 +233,8 @@ Status EightBitScheme::check_scale(const SafetensorsFolder& folder,
                                      : "F8_E4M3 or I8"));
 }
 
-Expected<EightBitScheme::Grid> EightBitScheme::grid_of(const SafetensorsFolder& folder,
-                                                       const SafetensorsTensor& weight) const {
+Expected<QuantizationScheme::Grid> QuantizationScheme::grid_of(
+    const SafetensorsFolder& folder, const SafetensorsTensor& weight) const {
   const std::string_view type = type_name(weight);
   if (weight.shape.size() != 2) {
     return refuse(folder, weight, fmt::format("is of type {} and no matrix", type));
@@ -260,8 +260,8 @@ Expected<EightBitScheme::Grid> EightBitScheme::grid_of(const SafetensorsFolder& 
   return grid;
 }
 
-Status EightBitScheme::fit_floats(const SafetensorsFolder& folder, const SafetensorsTensor& weight,
-                                  Grid& grid) const {
+Status QuantizationScheme::fit_floats(const SafetensorsFolder& folder,
+                                      const SafetensorsTensor& weight, Grid& grid) const {
   const int64_t rows = weight.shape[0], columns = weight.shape[1];
   const int64_t count = grid.scales->elements();
   if (count == 1) {
@@ -286,8 +286,8 @@ Status EightBitScheme::fit_floats(const SafetensorsFolder& folder, const Safeten
   return {};
 }
 
-Status EightBitScheme::fit_integers(const SafetensorsFolder& folder,
-                                    const SafetensorsTensor& weight, Grid& grid) const {
+Status QuantizationScheme::fit_integers(const SafetensorsFolder& folder,
+                                        const SafetensorsTensor& weight, Grid& grid) const {
   if (groups_.empty()) {
     return refuse(folder, weight,
                   "is of type I8, and quantization_config says nothing of integers");
@@ -312,16 +312,16 @@ Status EightBitScheme::fit_integers(const SafetensorsFolder& folder,
   return {};
 }
 
-Expected<DType> EightBitScheme::type_of(const SafetensorsFolder& folder,
-                                        const SafetensorsTensor& weight) const {
+Expected<DType> QuantizationScheme::type_of(const SafetensorsFolder& folder,
+                                            const SafetensorsTensor& weight) const {
   AERIE_ASSIGN_OR_RETURN(const Grid grid, grid_of(folder, weight));
   const bool is_in_blocks = weight.type == SafetensorsType::kI8 &&
                             weight.shape[1] % kWeightGroup == 0 && grid.columns % kWeightGroup == 0;
   return is_in_blocks && all_fit_f16(*grid.scales) ? DType::kQ8_0 : DType::kF32;
 }
 
-Expected<TensorData> EightBitScheme::read(const SafetensorsFolder& folder,
-                                          const SafetensorsTensor& weight, DType type) const {
+Expected<TensorData> QuantizationScheme::read(const SafetensorsFolder& folder,
+                                              const SafetensorsTensor& weight, DType type) const {
   AERIE_ASSIGN_OR_RETURN(const Grid grid, grid_of(folder, weight));
   const int64_t rows = weight.shape[0], columns = weight.shape[1];
   std::vector<float> scales(static_cast<size_t>(grid.scales->elements()));

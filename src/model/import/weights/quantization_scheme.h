@@ -1,6 +1,6 @@
-// Weights in 8 bits with scales beside them, floats (OCP E4M3) or integers, as Hugging Face folders
-// hold them; and whether a folder's are of NVFP4 (nvfp4_weights.h) or packed 4-bit integers
-// (int4_matrix.h), and what lies beside those.
+// How a Hugging Face folder's weights are quantised, and those in 8 bits with scales beside them:
+// floats (OCP E4M3) or integers. Of NVFP4 (nvfp4_weights.h) and packed 4-bit integers
+// (int4_matrix.h) it says that they are such, and what lies beside them.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@ namespace aerie {
 // Qwen3); integers, which are symmetric, one for a matrix, for each row, or for each group of a
 // row's elements. The scales of activations and caches, which such checkpoints bring along, are not
 // used: these keep their precision.
-class EightBitScheme {
+class QuantizationScheme {
  public:
   // Without quantization_config: nothing is quantised. kUnsupported, naming it, for a method that
   // is not one of these.
-  static Expected<EightBitScheme> read(const JsonObject& config);
+  static Expected<QuantizationScheme> read(const JsonObject& config);
 
   bool is_quantized() const { return quantized_; }
   // 4-bit floats as modelopt and compressed-tensors (nvfp4-pack-quantized) write them.
