@@ -59,10 +59,11 @@ for peer in "${@:-llama_cpp}"; do
         source=$(source_of ik_llama_cpp ik-llama-cpp-python==0.1.5)
         # The archive lacks a script that its own build runs.
         mkdir -p "$source/vendor/ik_llama.cpp/common/cmake"
-        echo 'configure_file(common/build-info.cpp.in common/build-info.cpp)' \
+        printf 'set(BUILD_NUMBER 0)\nconfigure_file(common/build-info.cpp.in common/build-info.cpp)\n' \
             >"$source/vendor/ik_llama.cpp/common/cmake/build-info-gen-cpp.cmake"
         # Flash attention with caches of 16 bits alone: that with quantised ones takes half of the time to compile.
-        built ik_llama_cpp "$source" "-DGGML_NATIVE=ON -DGGML_IQK_FA_ALL_QUANTS=OFF"
+        # shellcheck disable=SC2016  # the loader knows $ORIGIN
+        built ik_llama_cpp "$source" '-DGGML_NATIVE=ON -DGGML_IQK_FA_ALL_QUANTS=OFF -DCMAKE_INSTALL_RPATH=$ORIGIN'
         ;;
     openvino)
         environment openvino openvino-genai==2026.4.1.0

@@ -20,6 +20,9 @@ import sys
 import time
 
 CHUNK = 512  # rows of a prompt in a call
+# The pipe is for answers alone: what an engine prints goes where errors go.
+ANSWERS = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
 
 def arguments(description):
@@ -101,16 +104,19 @@ class Measured:
         return {"ms": 1e3 * (time.perf_counter() - start)}
 
 
+def answer(what):
+    print(json.dumps(what), file=ANSWERS, flush=True)
+
+
 def serve(engines, version, system, positions):
     """Answers until the pipe ends. `engines`: what the variants are called, and each's engine, for so many positions."""
     measured = [Measured(engine, positions) for engine in engines.values()]
-    print(json.dumps({"ready": True, "version": version, "system": system, "variants": list(engines)}), flush=True)
+    answer({"ready": True, "version": version, "system": system, "variants": list(engines)})
     for line in sys.stdin:
         request = json.loads(line)
         one = measured[request.get("variant", 0)]
         actions = {"fill": one.fill, "pass": one.a_pass, "prompt": one.prompt, "decode": one.decode}
         try:
-            answer = actions[request["do"]](request)
+            answer(actions[request["do"]](request))
         except (KeyError, RuntimeError) as error:
-            answer = {"error": str(error)}
-        print(json.dumps(answer), flush=True)
+            answer({"error": str(error)})

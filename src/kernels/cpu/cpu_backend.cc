@@ -1,10 +1,13 @@
 #include "kernels/cpu/cpu_backend.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cassert>
 #include <cmath>
+#include <mutex>
 
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/panel_order.h"
 #include "kernels/cpu/recurrence.h"
 
 namespace aerie::kernels {
@@ -12,10 +15,11 @@ namespace {
 
 // Threads that interleave in small pieces lose bandwidth; below so much work a second thread costs
 // more than it brings.
-constexpr int64_t kRowGrain = 4;             // of rows
-constexpr int64_t kRowFloats = 8192;         // of floats of rows
-constexpr int64_t kPieceBytes = 512 * 1024;  // of weights
-constexpr int64_t kFloatGrain = 4096;        // of independent floats
+constexpr int64_t kRowGrain = 4;              // of rows
+constexpr int64_t kRowFloats = 8192;          // of floats of rows
+constexpr int64_t kPieceBytes = 512 * 1024;   // of weights
+constexpr int64_t kFloatGrain = 4096;         // of independent floats
+constexpr int64_t kWorthMeasuring = 4 << 20;  // bytes of matrices
 
 // Rows of k floats that a thread should have at least.
 int64_t row_grain(int64_t k) {
@@ -126,12 +130,17 @@ void for_panels(ThreadPool& pool, size_t count, const Outputs& outputs, int64_t 
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(Isa isa, const CpuOps* ops) : isa_(isa), ops_(ops) {}
+  CpuBackend(Isa isa, const CpuOps* ops, std::optional<PanelOrder> order)
+      : isa_(isa),
+        ops_(ops),
+        measures_(!order.has_value()),
+        order_(order.value_or(MatmulShare().order)) {}
 
   Isa isa() const override { return isa_; }
 
   void pack(ThreadPool& pool, std::span<const TensorView> weights,
             std::span<PackedMatrix> matrices) const override {
+    settle_order(pool, matrices);
     const auto outputs = [&](size_t i) { return matrices[i].n; };
     for_panels(pool, matrices.size(), outputs, 0, [&](size_t i, int64_t begin, int64_t end) {
       pack_panels(weights[i], begin, end, matrices[i].data.data());
@@ -140,6 +149,7 @@ class CpuBackend final : public Backend {
 
   void fill(ThreadPool& pool, std::span<PackedMatrix> matrices,
             const FillPart& part) const override {
+    settle_order(pool, matrices);
     const auto outputs = [&](size_t i) { return matrices[i].n; };
     for_panels(pool, matrices.size(), outputs, 0, [&](size_t i, int64_t begin, int64_t end) {
       const int64_t bytes = panel_bytes(matrices[i].dtype, matrices[i].k);
@@ -176,6 +186,7 @@ class CpuBackend final : public Backend {
       MatmulShare share = share_of(x, targets[i]);
       share.panel_begin = begin;
       share.panel_end = end;
+      share.order = order_.load(std::memory_order_relaxed);
       ops_->matmul(share);
     });
   }
@@ -302,6 +313,15 @@ class CpuBackend final : public Backend {
   }
 
  private:
+  // Which order is the faster is found out once, when the first matrices come that are not of a
+  // toy.
+  void settle_order(ThreadPool& pool, std::span<const PackedMatrix> matrices) const {
+    int64_t bytes = 0;
+    for (const PackedMatrix& matrix : matrices) bytes += static_cast<int64_t>(matrix.data.size());
+    if (!measures_ || bytes < kWorthMeasuring) return;
+    std::call_once(settled_, [&] { order_.store(faster_order(pool, *ops_)); });
+  }
+
   // write(r, row) for the rows of `out`.
   template <typename Write>
   void for_rows(ThreadPool& pool, Activations& out, const Write& write) const {
@@ -313,12 +333,16 @@ class CpuBackend final : public Backend {
 
   Isa isa_;
   const CpuOps* ops_;
+  bool measures_;
+  mutable std::atomic<PanelOrder> order_;
+  mutable std::once_flag settled_;
 };
 
 }  // namespace
 
-std::unique_ptr<const Backend> make_cpu_backend(Isa isa, const CpuOps* ops) {
-  return std::make_unique<CpuBackend>(isa, ops);
+std::unique_ptr<const Backend> make_cpu_backend(Isa isa, const CpuOps* ops,
+                                                std::optional<PanelOrder> order) {
+  return std::make_unique<CpuBackend>(isa, ops, order);
 }
 
 }  // namespace aerie::kernels

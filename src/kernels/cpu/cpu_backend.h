@@ -3,12 +3,15 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu_ops.h"
 
 namespace aerie::kernels {
 
-std::unique_ptr<const Backend> make_cpu_backend(Isa isa, const CpuOps* ops);
+// `order`: of panels; none: the first matrices that are worth it have it measured.
+std::unique_ptr<const Backend> make_cpu_backend(Isa isa, const CpuOps* ops,
+                                                std::optional<PanelOrder> order = std::nullopt);
 
 }  // namespace aerie::kernels

@@ -14,6 +14,13 @@
 namespace aerie::kernels {
 
 // Products of all rows with panels [panel_begin, panel_end).
+// How a tile with too many rows for the sums of several panels to stay in registers goes through
+// panels: which is faster depends on the processor (panel_order.h), and bits do not.
+enum class PanelOrder : uint8_t {
+  kTurns,     // a few groups of each of several panels, which memory answers as so many streams
+  kOneByOne,  // a whole panel, then the next, asked for from far ahead
+};
+
 struct MatmulShare {
   const std::byte* panels = nullptr;
   DType dtype = DType::kF32;
@@ -35,6 +42,7 @@ struct MatmulShare {
   const float* bias = nullptr;  // [n] or null
   int64_t panel_begin = 0;
   int64_t panel_end = 0;
+  PanelOrder order = PanelOrder::kTurns;
 };
 
 // One row of activations to be filled: floats always; the rest, which begins at the row's place in

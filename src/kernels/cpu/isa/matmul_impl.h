@@ -18,8 +18,8 @@ using NumbersBelow = std::make_integer_sequence<int, kCount>;
 
 // Panels lie one after the other, so what is needed later is known. Without prefetching it the
 // arithmetic of several rows and the wait for memory add up instead of running side by side. This
-// is how many bytes ahead panels of floats are asked for.
-constexpr int kFloatPrefetchBytes = 8192;
+// is how many bytes ahead panels are asked for that are read one after the other.
+constexpr int kPrefetchBytes = 8192;
 
 AERIE_INLINE Floats load_weights(const uint8_t* p, DType dtype) {
   if (dtype == DType::kF32) return load(reinterpret_cast<const float*>(p));
@@ -93,7 +93,7 @@ void float_matmul(const MatmulShare& s, Numbers<kRows...>) {
       const int64_t begin = tile_begin(s.rows, kMaxFloatTile, tile);
       const int64_t rows = tile_begin(s.rows, kMaxFloatTile, tile + 1) - begin;
       // Several share in fetching the next panel.
-      const std::byte* fetched = tiles == 1 ? here + kFloatPrefetchBytes : next + tile * part;
+      const std::byte* fetched = tiles == 1 ? here + kPrefetchBytes : next + tile * part;
       kTiles[rows - 1](s, begin, panel, fetched, part);
     }
   }
@@ -217,7 +217,11 @@ AERIE_INLINE void add_groups(const MatmulShare& s, const Turn& turn, int64_t beg
     for (int p = 0; p < kPanels; ++p) {
       const GroupScales w = load_scales<kScale>(scales + p * turn.apart, heads[p]);
       const uint8_t* own = codes + p * turn.apart;
-      prefetch(fetched + p * turn.apart, turn.step);
+      if constexpr (kPanels > 1) {
+        prefetch<kCodes + kScales>(fetched + p * turn.apart);
+      } else {
+        prefetch(fetched, turn.step);
+      }
       if constexpr (has_halves(kScale)) {
         add_rows<kType, kRows, 0, 0, 4>(acc[p], own, w.d[0], w.m[0], x[0]);
         add_rows<kType, kRows, 0, 4, 8>(acc[p], own, w.d[1], w.m[1], x[1]);
@@ -262,7 +266,7 @@ void add_turn(const MatmulShare& s, const Turn& turn, Sums* sums) {
 
 using AddTurn = void (*)(const MatmulShare&, const Turn&, Sums* sums);
 
-// Memory answers several streams faster than one, so a tile works through some panels side by side.
+// Where memory answers several streams faster than one a tile works through panels side by side.
 // Few rows take a group of each in turn, their sums all in registers; more a few groups of each:
 // with fewer, sums go to memory and back more often; with more, memory answers more slowly.
 constexpr int64_t kTurnGroups = 4;
@@ -278,11 +282,10 @@ struct Adds {
   int64_t panels;         // that are side by side
 };
 
-// Of one tile with `count` panels that lie `apart`.
-void add_side_by_side(const MatmulShare& s, const Adds& add, int64_t panel, int64_t apart,
-                      int64_t count) {
+// Of one tile with add.panels panels that lie `apart`.
+void add_side_by_side(const MatmulShare& s, const Adds& add, int64_t panel, int64_t apart) {
   Sums sums[kPanelsTogether];
-  for (int64_t p = 0; p < count; ++p) {
+  for (int64_t p = 0; p < add.panels; ++p) {
     for (Floats& sum : sums[p]) sum = zero();
   }
   const int64_t groups = s.k / kGroup, step = s.panel_bytes / groups;
@@ -291,17 +294,29 @@ void add_side_by_side(const MatmulShare& s, const Adds& add, int64_t panel, int6
     const std::byte* here = s.panels + at * s.panel_bytes;
     return Turn{0, at, apart * s.panel_bytes, begin, end, here + begin * step + ahead, step};
   };
-  if (count == add.panels && add.together != nullptr) {
+  if (add.together != nullptr) {
     add.together(s, turn_at(panel, 0, groups), sums);
   } else {
     for (int64_t g = 0; g < groups; g += kTurnGroups) {
       const int64_t end = groups < g + kTurnGroups ? groups : g + kTurnGroups;
-      for (int64_t p = 0; p < count; ++p) {
+      for (int64_t p = 0; p < add.panels; ++p) {
         add.one(s, turn_at(panel + p * apart, g, end), sums + p);
       }
     }
   }
-  for (int64_t p = 0; p < count; ++p) store_tile(s, 0, s.rows, panel + p * apart, sums[p]);
+  for (int64_t p = 0; p < add.panels; ++p) {
+    store_tile(s, 0, s.rows, panel + p * apart, sums[p]);
+  }
+}
+
+// Of one tile with one panel.
+void add_alone(const MatmulShare& s, AddTurn add, int64_t panel) {
+  Sums sums;
+  for (Floats& sum : sums) sum = zero();
+  const int64_t groups = s.k / kGroup;
+  const std::byte* here = s.panels + panel * s.panel_bytes;
+  add(s, {0, panel, 0, 0, groups, here + kPrefetchBytes, s.panel_bytes / groups}, &sums);
+  store_tile(s, 0, s.rows, panel, sums);
 }
 
 // Of several tiles, which share in fetching the next panel.
@@ -340,13 +355,12 @@ void quantized_matmul(const MatmulShare& s, Numbers<kRows...>) {
     return;
   }
   const Adds& add = kAdd[s.rows - 1];
-  const int64_t apart = (s.panel_end - s.panel_begin) / add.panels;
-  for (int64_t i = 0; i < apart; ++i) {
-    add_side_by_side(s, add, s.panel_begin + i, apart, add.panels);
-  }
+  const bool beside = add.together != nullptr || s.order == PanelOrder::kTurns;
+  const int64_t apart = beside ? (s.panel_end - s.panel_begin) / add.panels : 0;
+  for (int64_t i = 0; i < apart; ++i) add_side_by_side(s, add, s.panel_begin + i, apart);
   // What is left over has no panel beside.
   for (int64_t left = s.panel_begin + apart * add.panels; left < s.panel_end; ++left) {
-    add_side_by_side(s, add, left, 0, 1);
+    add_alone(s, add.one, left);
   }
 }
 

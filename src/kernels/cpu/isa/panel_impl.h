@@ -66,6 +66,13 @@ AERIE_INLINE void prefetch(const std::byte* at, int64_t bytes) {
   for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + line, 0, 2);
 }
 
+// The same of so many bytes.
+template <int kBytes>
+AERIE_INLINE void prefetch(const std::byte* at) {
+#pragma GCC unroll 16
+  for (int line = 0; line < kBytes; line += 64) __builtin_prefetch(at + line, 0, 2);
+}
+
 void store_tile(const MatmulShare& s, int64_t row, int64_t rows, int64_t panel, const Floats* acc) {
   const int64_t column = panel * kPanelRows;
   const int64_t left = s.n - column;
