@@ -13,7 +13,6 @@
 
 namespace aerie::kernels {
 
-// Products of all rows with panels [panel_begin, panel_end).
 // How a tile with too many rows for the sums of several panels to stay in registers goes through
 // panels: which is faster depends on the processor (panel_order.h), and bits do not.
 enum class PanelOrder : uint8_t {
@@ -21,6 +20,7 @@ enum class PanelOrder : uint8_t {
   kOneByOne,  // a whole panel, then the next, asked for from far ahead
 };
 
+// Products of all rows with panels [panel_begin, panel_end).
 struct MatmulShare {
   const std::byte* panels = nullptr;
   DType dtype = DType::kF32;
