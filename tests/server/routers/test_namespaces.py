@@ -1,5 +1,7 @@
 """Servers on other machines, as far as their networks go: a namespace each, and a cable that can be cut."""
 
+import shlex
+
 import pytest
 
 from fleet import Load, metric, wait_for
@@ -19,7 +21,7 @@ class RemoteServer(Server):
     def __init__(self, place, program, model, folder, *flags):
         name, self.address = place
         starter = folder / f"aerie-{name}"
-        starter.write_text(f'#!/bin/sh\nexec {IP} netns exec {name} {program} "$@"\n')
+        starter.write_text(f'#!/bin/sh\nexec {IP} netns exec {name} {shlex.quote(str(program))} "$@"\n')
         starter.chmod(0o755)
         super().__init__(starter, model, "--threads", "1", "--cache-tokens", "8192", "--host", self.address, *flags)
 
