@@ -25,10 +25,11 @@ built() {
 
 # source_of PEER PACKAGE==VERSION: unpacks its source archive, and says where
 source_of() {
-    "$folder/$1/bin/pip" download --no-cache-dir --no-deps --no-binary "${2%%=*}" -d "$folder/$1" "$2" >&2
-    mkdir -p "$folder/$1/source"
-    tar -xzf "$folder/$1"/*.tar.gz -C "$folder/$1/source" --strip-components=1
-    echo "$folder/$1/source"
+    unpacked=$folder/$1/source
+    rm -rf "$unpacked"
+    "$folder/$1/bin/pip" download --no-cache-dir --no-deps --no-binary "${2%%=*}" -d "$unpacked" "$2" >&2
+    tar -xzf "$unpacked"/*.tar.gz -C "$unpacked" --strip-components=1
+    echo "$unpacked"
 }
 
 # speculation VERSION: of_llama_speculation beside llama.cpp, whose archive has the headers

@@ -319,7 +319,14 @@ class CpuBackend final : public Backend {
     int64_t bytes = 0;
     for (const PackedMatrix& matrix : matrices) bytes += static_cast<int64_t>(matrix.data.size());
     if (!measures_ || bytes < kWorthMeasuring) return;
-    std::call_once(settled_, [&] { order_.store(faster_order(pool, *ops_)); });
+    std::call_once(settled_, [&] {
+      const ThreadPool::Round round(pool);
+      order_ = faster_order(ops_->most_tile_rows, [&](PanelOrder order, const Activations& x,
+                                                      const MatmulTarget& target) {
+        order_ = order;
+        matmul(pool, x, {&target, 1});
+      });
+    });
   }
 
   // write(r, row) for the rows of `out`.

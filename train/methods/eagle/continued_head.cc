@@ -1,7 +1,5 @@
 #include "train/methods/eagle/continued_head.h"
 
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
 #include "draft/network/draft_vocabulary.h"
