@@ -222,17 +222,27 @@ TEST(ModelHost, NoRoomAtAllIsSaid) {
 
 TEST(ModelHost, IsNotLoadedForThoseWhoHaveGone) {
   Models models(2, at_most(1));
-  const ModelHost::Lease used = [&] {
-    models.text("a");
-    return models.host().loaded(0);
-  }();
+  models.text("a");
+  ModelHost::Lease used = models.host().loaded(0);
   const auto gone = std::make_shared<std::atomic<bool>>(false);
-  bool called = false;
-  models.host().use(1, gone, [&](const Expected<ModelHost::Lease>&) { called = true; });
+  const auto called = std::make_shared<std::atomic<bool>>(false);
+  models.host().use(1, gone, [called](const Expected<ModelHost::Lease>&) { *called = true; });
+  // Until then "b" has no place; it has one when nobody is left who wants it.
+  ASSERT_TRUE(test::eventually([&] { return models.presence(0) == "unloading"; }));
   *gone = true;
-  models.host().use(1, std::make_shared<std::atomic<bool>>(true), [](const auto&) {});
+  used.reset();
+  EXPECT_EQ(models.text("a"), "I am a") << "the host has gone on";
   EXPECT_EQ(models.opened("b"), 0);
-  EXPECT_FALSE(called);
+  EXPECT_FALSE(*called);
+}
+
+TEST(ModelHost, WhoHasGoneAtOnceIsNotWaitedFor) {
+  Models models(2, at_most(1));
+  models.text("a");
+  models.host().use(1, std::make_shared<std::atomic<bool>>(true), [](const auto&) {});
+  EXPECT_EQ(models.text("a"), "I am a");
+  EXPECT_EQ(models.opened("a"), 1);
+  EXPECT_EQ(models.opened("b"), 0);
 }
 
 TEST(ModelHost, WhoWaitsIsBounded) {

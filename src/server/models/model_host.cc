@@ -67,6 +67,7 @@ struct ModelHost::Impl : std::enable_shared_from_this<ModelHost::Impl> {
 
   Lease lease(Entry& entry, bool counts = true);
   void run();
+  void forget_gone(Entry& entry);
   Entry* next_wanted();
   Entry* next_unwanted();
   struct Attempt {
@@ -130,13 +131,16 @@ int64_t ModelHost::Impl::taken() const {
   return bytes;
 }
 
+void ModelHost::Impl::forget_gone(Entry& entry) {
+  const auto gone = std::erase_if(entry.waiters, [](const Waiter& one) { return one.has_gone(); });
+  waiting -= static_cast<int>(gone);
+}
+
 // That somebody who is still there has waited for the longest.
 ModelHost::Impl::Entry* ModelHost::Impl::next_wanted() {
   Entry* wanted = nullptr;
   for (const auto& entry : entries) {
-    const auto gone =
-        std::erase_if(entry->waiters, [](const Waiter& one) { return one.has_gone(); });
-    waiting -= static_cast<int>(gone);
+    forget_gone(*entry);
     if (entry->waiters.empty()) continue;
     if (wanted == nullptr || entry->waiters.front().number < wanted->waiters.front().number) {
       wanted = entry.get();
@@ -200,6 +204,12 @@ void ModelHost::Impl::load(Entry& entry, Lock& lock) {
     entry.failure = resource_exhausted("{} models are in memory, and have to stay", most);
   }
   for (bool again = has_place; again && !stopping;) {
+    // They may have gone while room was made for them.
+    forget_gone(entry);
+    if (entry.waiters.empty()) {
+      entry.presence = Presence::kUnloaded;
+      return;
+    }
     const int64_t bytes =
         options.max_bytes > 0 ? std::max<int64_t>(1, options.max_bytes - taken()) : 0;
     lock.unlock();
@@ -235,6 +245,7 @@ void ModelHost::Impl::load(Entry& entry, Lock& lock) {
 
 // Those who wait get it, or hear why not. The lock is released meanwhile.
 void ModelHost::Impl::settle(Entry& entry, Lock& lock) {
+  forget_gone(entry);
   std::deque<Waiter> waiters;
   waiters.swap(entry.waiters);
   waiting -= static_cast<int>(waiters.size());

@@ -71,7 +71,7 @@ class ModelHost {
   // Calls `then` now, if it is in memory, or once it is, on the host's thread; with
   // kResourceExhausted if there is no room or too many wait, kCancelled when the server ends, or
   // what was wrong with its files. A model that is waited for only by those whose `gone` is true is
-  // not loaded for them.
+  // not loaded for them, and their `then` is dropped, not called.
   void use(size_t model, std::shared_ptr<const std::atomic<bool>> gone, Then then);
   // The same, waiting for it. Not on the host's thread.
   Status load(size_t model);
