@@ -20,7 +20,7 @@ MOST_TOKENS = 160
 AT_ONCE = 16  # replies of a request
 REQUESTS = 4  # at a time
 SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
-# What a message begins with, and how many of a hundred do.
+# What a message begins with, and how often one does, for all others.
 KINDS = [
     ("any", "", 30),
     ("write", "Write a", 6),
@@ -42,6 +42,22 @@ KINDS = [
     ("list", "List", 2),
     ("explain", "Explain", 2),
     ("roleplay", "Imagine you are", 2),
+    ("code", "Write a JavaScript function", 3),
+    ("code", "Write a C program that", 2),
+    ("code", "Create an HTML page", 2),
+    ("write", "Write a poem", 2),
+    ("write", "Write a story", 2),
+    ("plan", "Create a plan", 2),
+    ("table", "Make a table", 2),
+    ("recipe", "Give me a recipe", 2),
+    ("compare", "Compare", 2),
+    ("argue", "Give arguments", 2),
+    ("language", "¿Qué", 3),
+    ("language", "Escribe", 2),
+    ("language", "Wie", 3),
+    ("language", "Schreibe", 2),
+    ("language", "Come", 2),
+    ("language", "O que", 2),
 ]
 
 

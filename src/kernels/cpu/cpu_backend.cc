@@ -19,7 +19,7 @@ constexpr int64_t kRowGrain = 4;              // of rows
 constexpr int64_t kRowFloats = 8192;          // of floats of rows
 constexpr int64_t kPieceBytes = 512 * 1024;   // of weights
 constexpr int64_t kFloatGrain = 4096;         // of independent floats
-constexpr int64_t kWorthMeasuring = 4 << 20;  // bytes of matrices
+constexpr int64_t kWorthMeasuring = 1 << 20;  // bytes of matrices
 
 // Rows of k floats that a thread should have at least.
 int64_t row_grain(int64_t k) {
@@ -134,13 +134,13 @@ class CpuBackend final : public Backend {
       : isa_(isa),
         ops_(ops),
         measures_(!order.has_value()),
-        order_(order.value_or(MatmulShare().order)) {}
+        orders_(order ? PanelOrders{*order, *order} : PanelOrders()) {}
 
   Isa isa() const override { return isa_; }
 
   void pack(ThreadPool& pool, std::span<const TensorView> weights,
             std::span<PackedMatrix> matrices) const override {
-    settle_order(pool, matrices);
+    settle_orders(pool, matrices);
     const auto outputs = [&](size_t i) { return matrices[i].n; };
     for_panels(pool, matrices.size(), outputs, 0, [&](size_t i, int64_t begin, int64_t end) {
       pack_panels(weights[i], begin, end, matrices[i].data.data());
@@ -149,7 +149,7 @@ class CpuBackend final : public Backend {
 
   void fill(ThreadPool& pool, std::span<PackedMatrix> matrices,
             const FillPart& part) const override {
-    settle_order(pool, matrices);
+    settle_orders(pool, matrices);
     const auto outputs = [&](size_t i) { return matrices[i].n; };
     for_panels(pool, matrices.size(), outputs, 0, [&](size_t i, int64_t begin, int64_t end) {
       const int64_t bytes = panel_bytes(matrices[i].dtype, matrices[i].k);
@@ -186,7 +186,7 @@ class CpuBackend final : public Backend {
       MatmulShare share = share_of(x, targets[i]);
       share.panel_begin = begin;
       share.panel_end = end;
-      share.order = order_.load(std::memory_order_relaxed);
+      share.order = orders_.load(std::memory_order_relaxed).of(x.rows);
       ops_->matmul(share);
     });
   }
@@ -313,17 +313,17 @@ class CpuBackend final : public Backend {
   }
 
  private:
-  // Which order is the faster is found out once, when the first matrices come that are not of a
+  // Which orders are the faster is found out once, when the first matrices come that are not of a
   // toy.
-  void settle_order(ThreadPool& pool, std::span<const PackedMatrix> matrices) const {
+  void settle_orders(ThreadPool& pool, std::span<const PackedMatrix> matrices) const {
     int64_t bytes = 0;
     for (const PackedMatrix& matrix : matrices) bytes += static_cast<int64_t>(matrix.data.size());
     if (!measures_ || bytes < kWorthMeasuring) return;
     std::call_once(settled_, [&] {
       const ThreadPool::Round round(pool);
-      order_ = faster_order(ops_->most_tile_rows, [&](PanelOrder order, const Activations& x,
-                                                      const MatmulTarget& target) {
-        order_ = order;
+      orders_ = faster_orders(ops_->most_tile_rows, [&](PanelOrder order, const Activations& x,
+                                                        const MatmulTarget& target) {
+        orders_ = PanelOrders{order, order};
         matmul(pool, x, {&target, 1});
       });
     });
@@ -341,7 +341,7 @@ class CpuBackend final : public Backend {
   Isa isa_;
   const CpuOps* ops_;
   bool measures_;
-  mutable std::atomic<PanelOrder> order_;
+  mutable std::atomic<PanelOrders> orders_;
   mutable std::once_flag settled_;
 };
 

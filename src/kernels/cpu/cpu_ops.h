@@ -13,8 +13,8 @@
 
 namespace aerie::kernels {
 
-// How a tile with too many rows for the sums of several panels to stay in registers goes through
-// panels: which is faster depends on the processor (panel_order.h), and bits do not.
+// How a tile goes through panels: which is faster depends on the processor (panel_order.h), and
+// bits do not.
 enum class PanelOrder : uint8_t {
   kTurns,     // a few groups of each of several panels, which memory answers as so many streams
   kOneByOne,  // a whole panel, then the next, asked for from far ahead

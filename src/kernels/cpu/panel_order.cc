@@ -10,7 +10,7 @@
 
 namespace aerie::kernels {
 
-PanelOrder faster_order(int64_t most_tile_rows, const OrderedProduct& product) {
+PanelOrders faster_orders(int64_t most_tile_rows, const OrderedProduct& product) {
   // Numbers take the same time, so all are zero.
   constexpr int64_t kBytes = int64_t{48} << 20;
   PackedMatrix weights;
@@ -19,12 +19,11 @@ PanelOrder faster_order(int64_t most_tile_rows, const OrderedProduct& product) {
   weights.n = kBytes / panel_bytes(weights.dtype, weights.k) * kPanelRows;
   auto data = Buffer::allocate(kBytes);
   auto x = Activations::allocate(kMaxTile, weights.k);
-  if (!data.ok() || !x.ok()) return MatmulShare().order;
+  if (!data.ok() || !x.ok()) return {};
   // Pages that nobody has written to are all the same one.
   std::memset(data->data(), 0, data->size());
   weights.data = *std::move(data);
   x->k = weights.k;
-  x->rows = kMaxTile;
   x->has_int8 = true;
   x->most_tile_rows = most_tile_rows;
   std::vector<float> y(static_cast<size_t>(weights.n * kMaxTile));
@@ -35,12 +34,16 @@ PanelOrder faster_order(int64_t most_tile_rows, const OrderedProduct& product) {
     product(order, *x, target);
     return seconds_since(start);
   };
-  double turns = 1e9, one_by_one = 1e9;
-  for (int i = 0; i < 3; ++i) {
-    turns = std::min(turns, seconds(PanelOrder::kTurns));
-    one_by_one = std::min(one_by_one, seconds(PanelOrder::kOneByOne));
-  }
-  return turns <= one_by_one ? PanelOrder::kTurns : PanelOrder::kOneByOne;
+  const auto faster = [&](int64_t rows) {
+    x->rows = rows;
+    double turns = 1e9, one_by_one = 1e9;
+    for (int i = 0; i < 3; ++i) {
+      turns = std::min(turns, seconds(PanelOrder::kTurns));
+      one_by_one = std::min(one_by_one, seconds(PanelOrder::kOneByOne));
+    }
+    return turns < one_by_one ? PanelOrder::kTurns : PanelOrder::kOneByOne;
+  };
+  return {faster(1), faster(kMaxTile)};
 }
 
 }  // namespace aerie::kernels

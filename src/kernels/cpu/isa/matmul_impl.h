@@ -18,8 +18,10 @@ using NumbersBelow = std::make_integer_sequence<int, kCount>;
 
 // Panels lie one after the other, so what is needed later is known. Without prefetching it the
 // arithmetic of several rows and the wait for memory add up instead of running side by side. This
-// is how many bytes ahead panels are asked for that are read one after the other.
-constexpr int kPrefetchBytes = 8192;
+// is how many bytes ahead panels are asked for that are read one after the other, if they are
+// quantised and if they are floats (docs/decisions.md has figures).
+constexpr int kBytesAhead = 24 << 10;
+constexpr int kFloatBytesAhead = 8 << 10;
 
 AERIE_INLINE Floats load_weights(const uint8_t* p, DType dtype) {
   if (dtype == DType::kF32) return load(reinterpret_cast<const float*>(p));
@@ -93,7 +95,7 @@ void float_matmul(const MatmulShare& s, Numbers<kRows...>) {
       const int64_t begin = tile_begin(s.rows, kMaxFloatTile, tile);
       const int64_t rows = tile_begin(s.rows, kMaxFloatTile, tile + 1) - begin;
       // Several share in fetching the next panel.
-      const std::byte* fetched = tiles == 1 ? here + kPrefetchBytes : next + tile * part;
+      const std::byte* fetched = tiles == 1 ? here + kFloatBytesAhead : next + tile * part;
       kTiles[rows - 1](s, begin, panel, fetched, part);
     }
   }
@@ -217,7 +219,7 @@ AERIE_INLINE void add_groups(const MatmulShare& s, const Turn& turn, int64_t beg
     for (int p = 0; p < kPanels; ++p) {
       const GroupScales w = load_scales<kScale>(scales + p * turn.apart, heads[p]);
       const uint8_t* own = codes + p * turn.apart;
-      if constexpr (kPanels > 1) {
+      if (kPanels > 1 || turn.step >= kCodes + kScales) {
         prefetch<kCodes + kScales>(fetched + p * turn.apart);
       } else {
         prefetch(fetched, turn.step);
@@ -315,7 +317,7 @@ void add_alone(const MatmulShare& s, AddTurn add, int64_t panel) {
   for (Floats& sum : sums) sum = zero();
   const int64_t groups = s.k / kGroup;
   const std::byte* here = s.panels + panel * s.panel_bytes;
-  add(s, {0, panel, 0, 0, groups, here + kPrefetchBytes, s.panel_bytes / groups}, &sums);
+  add(s, {0, panel, 0, 0, groups, here + kBytesAhead, s.panel_bytes / groups}, &sums);
   store_tile(s, 0, s.rows, panel, sums);
 }
 
@@ -355,8 +357,8 @@ void quantized_matmul(const MatmulShare& s, Numbers<kRows...>) {
     return;
   }
   const Adds& add = kAdd[s.rows - 1];
-  const bool beside = add.together != nullptr || s.order == PanelOrder::kTurns;
-  const int64_t apart = beside ? (s.panel_end - s.panel_begin) / add.panels : 0;
+  const bool turns = s.order == PanelOrder::kTurns;
+  const int64_t apart = turns ? (s.panel_end - s.panel_begin) / add.panels : 0;
   for (int64_t i = 0; i < apart; ++i) add_side_by_side(s, add, s.panel_begin + i, apart);
   // What is left over has no panel beside.
   for (int64_t left = s.panel_begin + apart * add.panels; left < s.panel_end; ++left) {
