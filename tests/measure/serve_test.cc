@@ -431,7 +431,8 @@ TEST_F(ServeBenchTest, SweepsForTheBestDepth) {
     Answer answer = three_pieces();
     const json speculation = body.value("speculation", json());
     const int depth = speculation.is_object() ? speculation["depth"].get<int>() : 0;
-    answer.pause = std::chrono::milliseconds(depth == 5 ? 2 : 10);
+    // So far apart that a thread that is held up once does not decide.
+    answer.pause = std::chrono::milliseconds(depth == 5 ? 2 : 40);
     return answer;
   });
   options_.target.url = server.url();

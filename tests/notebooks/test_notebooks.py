@@ -31,7 +31,7 @@ def test_it_runs(path, images):
 
     # What raises in a cell raises here, with the cell.
     resources = {"metadata": {"path": str(path.parent)}}
-    NotebookClient(notebook, timeout=120, kernel_name="python3", resources=resources).execute()
+    NotebookClient(notebook, timeout=600, kernel_name="python3", resources=resources).execute()
 
     outputs = [output for cell in cells for output in cell.outputs]
     printed = "".join(output.text for output in outputs if output.output_type == "stream")

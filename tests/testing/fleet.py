@@ -8,6 +8,7 @@ import dataclasses
 import http.client
 import json
 import random
+import socket
 import subprocess
 import threading
 import time
@@ -124,6 +125,18 @@ class Load:
             assert outcome.tokens == alone.tokens[:len(outcome.tokens)], (outcome, alone)
             failed.append(outcome)
         return failed
+
+
+def free_port():
+    """One for a program that is slow to start: below those that the system gives whoever asks for any."""
+    while True:
+        port = random.randrange(20000, 32768)
+        with socket.socket() as one:
+            try:
+                one.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue  # somebody has it
 
 
 def make_models(program, folder):

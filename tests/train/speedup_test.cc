@@ -50,9 +50,17 @@ struct Speedup {
 
   std::string path(const std::string& name) const { return options.out + "/" + name; }
 
-  // Runs it, and expects this end.
+  // Runs it. Where it begins, a machine with much else to do may ask for a larger budget.
+  Expected<SpeedupEnd> go() {
+    auto end = speedup(options);
+    if (end.ok() || end.status().message().find("give at least") == std::string::npos) return end;
+    options.budget = 60.0;
+    said.clear();
+    return speedup(options);
+  }
+  // The same, and expects this end.
   void ends(SpeedupEnd as) {
-    const auto end = speedup(options);
+    const auto end = go();
     ASSERT_TRUE(end.ok()) << end.status().message() << "\n" << said;
     ASSERT_EQ(*end, as) << said;
   }
@@ -200,9 +208,7 @@ TEST(SpeedupState, IsReadBackAndChecked) {
 
 TEST(Speedup, MakesAHeadAndMeasuresIt) {
   Speedup run;
-  const auto end = speedup(run.options);
-  ASSERT_TRUE(end.ok()) << end.status().message() << "\n" << run.said;
-  EXPECT_EQ(*end, SpeedupEnd::kDone);
+  ASSERT_NO_FATAL_FAILURE(run.ends(SpeedupEnd::kDone));
   EXPECT_THAT(run.said,
               AllOf(HasSubstr("1. Data:"), HasSubstr("2. Training:"), HasSubstr("3. Evaluation:"),
                     HasSubstr("aerie run -m "), HasSubstr("tokens/s with the time of answering")));

@@ -22,9 +22,11 @@ constexpr int kLayers = 2;  // of the tiny model
 class Listener final : public ReplySink {
  public:
   void on_delta(ReplyDelta delta) override {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     for (const EmittedToken& token : delta.tokens) tokens_.push_back(token.id);
     changed_.notify_all();
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(120),
+                                  [&] { return held_at_ == 0 || tokens_.size() < held_at_; }));
   }
   void on_end(ReplyEnd end) override {
     const std::lock_guard lock(mutex_);
@@ -37,10 +39,20 @@ class Listener final : public ReplySink {
     EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(120), [&] { return ended_; }));
     return tokens_;
   }
-  void wait_for_tokens() {
+  // With so many tokens the service stands still until go_on(): however busy the machine is, the
+  // reply has not ended before.
+  void hold_at(size_t tokens) {
+    const std::lock_guard lock(mutex_);
+    held_at_ = tokens;
+  }
+  void go_on() {
+    hold_at(0);
+    changed_.notify_all();
+  }
+  void wait_for_tokens(size_t count) {
     std::unique_lock lock(mutex_);
     EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(120),
-                                  [&] { return ended_ || !tokens_.empty(); }));
+                                  [&] { return ended_ || tokens_.size() >= count; }));
   }
   const ReplyEnd& end() const { return end_; }
 
@@ -48,6 +60,7 @@ class Listener final : public ReplySink {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<int32_t> tokens_;
+  size_t held_at_ = 0;
   ReplyEnd end_;
   bool ended_ = false;
 };
@@ -74,8 +87,9 @@ class LearnServiceTest : public testing::Test {
     return *std::move(service);
   }
   static std::shared_ptr<Listener> submit(Service& service, const Request& request,
-                                          Service::Id* id = nullptr) {
+                                          Service::Id* id = nullptr, size_t hold_at = 0) {
     auto listener = std::make_shared<Listener>();
+    listener->hold_at(hold_at);
     const auto submitted = service.submit(request, listener);
     EXPECT_TRUE(submitted.ok()) << submitted.status().message();
     if (id != nullptr) *id = *submitted;
@@ -180,10 +194,11 @@ TEST_F(LearnServiceTest, WhoRefusesIsLeftOutAndWhatIsCutOffCountsAsFarAsItCame) 
     submit(*service, all[2])->wait();
     Service::Id id = 0;
     all[3].max_tokens = 800;
-    const auto cut = submit(*service, all[3], &id);
-    for (int i = 0; i < 8; ++i) cut->wait_for_tokens();
-    while (service->stats().generated_tokens < 80) std::this_thread::yield();
+    constexpr size_t kCome = 54;
+    const auto cut = submit(*service, all[3], &id, kCome);
+    cut->wait_for_tokens(kCome);
     service->cancel(id);
+    cut->go_on();
     cut->wait();
     EXPECT_EQ(cut->end().outcome, ReplyOutcome::kCancelled);
   }

@@ -3,7 +3,6 @@
 import os
 import pathlib
 import signal
-import socket
 import sys
 import urllib.request
 
@@ -16,7 +15,7 @@ import aerie.ray
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path += [str(ROOT / "tests" / folder) for folder in ("server/python", "testing", "testing/network")]
-from fleet import make_models, wait_for  # noqa: E402
+from fleet import free_port, make_models, wait_for  # noqa: E402
 from serving import Server  # noqa: E402
 
 
@@ -61,9 +60,7 @@ def alone(program, model):
 @pytest.fixture(scope="session")
 def cluster():
     ray.init(address="local", num_cpus=8, include_dashboard=False, object_store_memory=100 << 20, log_to_driver=False)
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
+    port = free_port()
     serve.start(http_options={"host": "127.0.0.1", "port": port})
     yield f"http://127.0.0.1:{port}"
     serve.shutdown()

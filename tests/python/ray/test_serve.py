@@ -82,8 +82,8 @@ def kill_under_load(application, alone, what, count):
     """The server of a replica, or all of the replica, as when its machine is lost."""
     victim, parent = application.servers()[0]
     load = Load(application.url, 6 * count, f"kill-{what}")
-    # As many as are decoded at once; the others wait.
-    wait_for(lambda: load.begun() >= 2 * count, what="load")
+    # Each decodes two at once, the others wait: with more than the others can have, this one has a stream, too.
+    wait_for(lambda: load.under_way() > 2 * (count - 1), what="load")
     kill(victim if what == "server" else parent)
     failed = load.check(alone)
     print(f"{count} replicas, a {what} killed: {len(load.outcomes)} requests, {len(failed)} streams cut short")

@@ -5,7 +5,6 @@ import os
 import pathlib
 import re
 import shlex
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -16,18 +15,12 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs/scaling/servers.md"
 sys.path += [str(ROOT / "tests" / folder) for folder in ("server/python", "testing", "testing/network")]
-from fleet import make_models, wait_for  # noqa: E402
+from fleet import free_port, make_models, wait_for  # noqa: E402
 from serving import Server  # noqa: E402
 
 
 def pytest_addoption(parser):
     parser.addoption("--program", default=os.environ.get("AERIE_PROGRAM", str(ROOT / "build/release/bin/aerie")))
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def documented_flags():
