@@ -116,16 +116,20 @@ void watch(const Files& files, server::Server& server, server::LineLog& log) {
 }
 
 // The audit log, if one is wanted; requests go to it, and to the log, if that is wanted.
-Expected<std::unique_ptr<server::AuditLog>> open_logs(ServeOptions& options, server::LineLog& log) {
+Expected<std::unique_ptr<server::AuditLog>> open_logs(ServeOptions& options,
+                                                      const std::shared_ptr<server::LineLog>& log) {
   std::unique_ptr<server::AuditLog> audit;
   if (!options.audit_log.empty()) {
-    const auto warn = [&log](const std::string& message) { log.message(message); };
+    // A write of the audit log that hangs may fail when all this has ended.
+    const auto warn = [to = std::weak_ptr(log)](const std::string& message) {
+      if (const auto there = to.lock(); there != nullptr) there->message(message);
+    };
     AERIE_ASSIGN_OR_RETURN(
         audit, in_context(server::AuditLog::open(options.audit_log, warn), "--audit-log"));
     options.server.more_metrics = [to = audit.get()] { return to->metrics(); };
   }
   if (audit == nullptr && !options.log_requests) return audit;
-  options.server.gate.log = [&log, shown = options.log_requests,
+  options.server.gate.log = [&log = *log, shown = options.log_requests,
                              to = audit.get()](const Json& event) {
     if (shown) log.event(event);
     if (to != nullptr) to->add(event);
@@ -279,9 +283,11 @@ Expected<int> serve(ServeOptions options) {
   return_large_blocks();
   catch_signals();
   catch_hang_up(options);
-  server::LineLog log(to_standard_error);
+  const auto shared_log = std::make_shared<server::LineLog>(to_standard_error);
+  server::LineLog& log = *shared_log;
   // Before the models, whose last requests are written down with them.
-  AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<server::AuditLog> audit, open_logs(options, log));
+  AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<server::AuditLog> audit,
+                         open_logs(options, shared_log));
   auto host = make_host(options, log);
   // What is wrong with it should be known now, and nobody wait for it later.
   AERIE_RETURN_IF_ERROR(host->load(0));
