@@ -12,19 +12,10 @@
 #include "base/errors.h"
 #include "base/log.h"
 #include "draft/network/network_draft.h"
-#include "sampling/filters.h"
-#include "sampling/inverse_cdf.h"
+#include "draft/network/row_offers.h"
 
 namespace aerie {
 namespace {
-
-// Tokens beyond those that can become children, to see how far ahead the children are.
-constexpr int kRunnersUp = 3;
-
-// How much closer the scores of two tokens have to be than their log-odds of being the target's
-// choice, noise included: with the target's noise in both, what remains unknown is only by how much
-// the network's logits are off.
-constexpr double kNoiseSharpness = 2.0;
 
 // Rounds after which a network whose first choices never come true is reported, and how seldom
 // that is. The worst heads in use are right every fifth time.
@@ -86,86 +77,37 @@ class NetworkDrafter final : public Drafter {
   int rows_of(const Active& active) const;
   int logits_of(const Active& active) const;
   Status run_level();
-  void rank_all(const DraftOutputs& outputs, std::span<const Active> group);
-  void take_top(const DraftOutputs& outputs);
-  std::span<const float> all_logits(const DraftOutputs& outputs);
-  void set_row(const DraftOutputs& outputs, int row);
-  std::span<const float> target_logits();
   void expand(const Active& active, int32_t node);
-  void follow_path(int32_t root);
-  bool take_best(Draft& draft, int wanted);
-  double promised(size_t rank, double probability);
-  void offer_depths(const Active& active, const DraftOutputs& outputs, int first_row);
-  void list_depths(const Active& active, const DraftOutputs& outputs, int first_row);
+  void offer_depths(const Active& active, int first_row);
+  void list_depths(const Active& active, int first_row);
   void grow_from_depths(const Active& active);
-  void take_ranked(Draft& draft, int wanted);
-  void rank(Draft& draft, const SamplingContext& context, int wanted);
-  int32_t distribution(Draft& draft, const SamplingContext& context);
-  void draw(Draft& draft, int32_t distribution, uint64_t root_position, int wanted);
-  void drop_unreadable();
   void finish(const Active& active);
   void learn(Draft& draft, const DraftCommit& commit);
   void watch(const Draft& draft, bool hit);
 
   std::unique_ptr<DraftNetwork> network_;
   NetworkDrafterOptions options_;
-  int vocab_;
-  int ranks_ = 1;  // the most children of a node
+  RowOffers rows_;
   StaticTree drawn_shape_, drawn_chain_;
   std::vector<std::unique_ptr<Draft>> drafts_;  // [place]
   int trials_ = 0, hits_ = 0;                   // of the trial rounds
   // Scratch.
   std::vector<Active> active_;
   std::vector<int32_t> path_;
-  // The best of each row of a pass, if it is ranked by logits alone.
-  std::vector<int32_t> top_ids_;
-  std::vector<float> top_logits_, log_sums_;
-  bool ranked_ = false;
-  // The row under way.
-  int row_ = 0;
-  const DraftOutputs* outputs_ = nullptr;
-  std::vector<float> followed_;  // its logits, where they hang on the tokens before it
-  float confidence_ = -1.0f;     // DraftNetwork::follow() of it
-  double best_share_ = 0.0;      // of its likeliest token
-  std::vector<int32_t> before_;
-  std::vector<float> scattered_, fetched_;
-  std::vector<ScoredToken> ranking_;
-  std::vector<LevelTree::Child> children_;
-  std::vector<int32_t> taken_;
 };
 
 NetworkDrafter::NetworkDrafter(std::unique_ptr<DraftNetwork> network,
                                const NetworkDrafterOptions& options)
     : network_(std::move(network)),
       options_(options),
+      rows_(*network_, options_),
       drawn_shape_(drawn_shape(options)),
       drawn_chain_(first_path(drawn_shape_)) {
   if (network_->depths() > 1) {
     options_.num_steps = std::min(draft_depth(options), network_->depths());
   }
-  const bool pruned = !network_->target_ids().empty();
-  vocab_ = pruned ? options.vocab : std::min(options.vocab, network_->vocab());
-  if (pruned) {
-    scattered_.assign(static_cast<size_t>(vocab_), -std::numeric_limits<float>::infinity());
-  }
   drafts_.resize(static_cast<size_t>(options.max_sequences));
-  const size_t ranked = usual_rank_probability().size() + kRunnersUp;
-  ranking_.reserve(ranked);
-  children_.reserve(ranked);
-  taken_.reserve(ranked);
   path_.reserve(static_cast<size_t>(std::max(draft_depth(options), network_->depths())));
-  if (network_->follows()) {
-    followed_.resize(static_cast<size_t>(network_->vocab()));
-    before_.reserve(path_.capacity() + 1);
-  }
-  ranks_ = options.shape != nullptr ? options.shape->most_ranks() : options.top_k;
-  ranks_ = std::min(ranks_, network_->vocab());
-  if (options.backend != nullptr) {
-    const auto rows = static_cast<size_t>(options.max_logits);
-    top_ids_.resize(rows * static_cast<size_t>(ranks_));
-    top_logits_.resize(top_ids_.size());
-    log_sums_.resize(rows);
-  }
 }
 
 // Where nothing has to be computed for a node, all of a level's nodes are gone on from.
@@ -190,7 +132,7 @@ Status NetworkDrafter::open(const DraftSequence& sequence) {
                               drafts_.size());
   }
   AERIE_RETURN_IF_ERROR(network_->open(static_cast<int>(free - drafts_.begin()), sequence));
-  auto draft = std::make_unique<Draft>(sequence, vocab_);
+  auto draft = std::make_unique<Draft>(sequence, rows_.vocab());
   draft->tree.reserve(tree_limits());
   const size_t nodes = LevelTree::most_nodes(tree_limits());
   draft->expansions.reserve(nodes + 1);
@@ -288,17 +230,22 @@ Status NetworkDrafter::run_level() {
     if (rows > 0) {
       const DraftOutputs outputs = network_->run();
       AERIE_RETURN_IF_ERROR(network_->status());
-      rank_all(outputs, std::span(active_).subspan(begin, end - begin));
+      const auto is_plain = [](const Active& active) {
+        return active.draft->plain && !active.draft->draws();
+      };
+      rows_.begin_pass(outputs,
+                       std::any_of(active_.begin() + static_cast<std::ptrdiff_t>(begin),
+                                   active_.begin() + static_cast<std::ptrdiff_t>(end), is_plain));
       int row = 0;
       for (size_t i = begin; i < end; ++i) {
         const Active& active = active_[i];
         if (network_->depths() > 1) {
-          offer_depths(active, outputs, row);
+          offer_depths(active, row);
           row += network_->depths();
           continue;
         }
         for (const int32_t node : active.draft->tree.frontier()) {
-          set_row(outputs, row++);
+          rows_.set_row(row++);
           expand(active, node);
         }
       }
@@ -316,61 +263,6 @@ Status NetworkDrafter::run_level() {
   return {};
 }
 
-// The best tokens of all rows, if any draft goes by logits alone.
-void NetworkDrafter::rank_all(const DraftOutputs& outputs, std::span<const Active> group) {
-  const bool known_now = options_.backend != nullptr && !network_->follows();
-  ranked_ = known_now && std::ranges::any_of(group, [](const Active& active) {
-              return active.draft->plain && !active.draft->draws();
-            });
-  if (!ranked_) return;
-  const auto vocab = static_cast<int64_t>(outputs.vocab);
-  // Of a vocabulary of its own, logits behind those of target_ids() are padding.
-  const int64_t known =
-      network_->target_ids().empty() ? std::min<int64_t>(vocab, vocab_) : network_->vocab();
-  if (outputs.top.k >= ranks_ && known == network_->vocab()) return take_top(outputs);
-  const std::span<const float> logits = all_logits(outputs);
-  options_.backend->top_k(*options_.pool, logits.data(), vocab, outputs.rows, known, ranks_,
-                          top_ids_.data(), top_logits_.data(), log_sums_.data());
-}
-
-// What the network found itself.
-void NetworkDrafter::take_top(const DraftOutputs& outputs) {
-  const auto ranks = static_cast<size_t>(ranks_), found = static_cast<size_t>(outputs.top.k);
-  for (size_t row = 0; row < static_cast<size_t>(outputs.rows); ++row) {
-    std::ranges::copy(outputs.top.ids.subspan(row * found, ranks), top_ids_.data() + row * ranks);
-    std::ranges::copy(outputs.top.logits.subspan(row * found, ranks),
-                      top_logits_.data() + row * ranks);
-    log_sums_[row] = outputs.top.log_sums[row];
-  }
-}
-
-// [rows][vocab]
-std::span<const float> NetworkDrafter::all_logits(const DraftOutputs& outputs) {
-  if (outputs.source == nullptr) return outputs.logits;
-  const auto width = static_cast<size_t>(outputs.vocab);
-  fetched_.resize(static_cast<size_t>(outputs.rows) * width);
-  for (int row = 0; row < outputs.rows; ++row) {
-    std::ranges::copy(outputs.source->fetch(row),
-                      fetched_.data() + static_cast<size_t>(row) * width);
-  }
-  return fetched_;
-}
-
-void NetworkDrafter::set_row(const DraftOutputs& outputs, int row) {
-  row_ = row;
-  outputs_ = &outputs;
-}
-
-// The row under way in the order of the target's ids.
-std::span<const float> NetworkDrafter::target_logits() {
-  const std::span<const int32_t> ids = network_->target_ids();
-  const std::span<const float> logits =
-      network_->follows() ? std::span<const float>(followed_) : outputs_->logits_of(row_);
-  if (ids.empty()) return logits.first(std::min(logits.size(), static_cast<size_t>(vocab_)));
-  for (size_t i = 0; i < ids.size(); ++i) scattered_[static_cast<size_t>(ids[i])] = logits[i];
-  return scattered_;
-}
-
 void NetworkDrafter::expand(const Active& active, int32_t node) {
   Draft& draft = *active.draft;
   path_.clear();
@@ -378,45 +270,35 @@ void NetworkDrafter::expand(const Active& active, int32_t node) {
     path_.push_back(draft.tree.nodes()[static_cast<size_t>(i)].token);
   }
   std::ranges::reverse(path_);
-  if (network_->follows()) follow_path(active.request->tokens.back());
+  if (network_->follows()) rows_.follow(active.request->tokens.back(), path_);
   const std::unique_ptr<TokenConstraint> constraint = draft.constraint_after(path_);
   const SamplingContext context{active.request->tokens, path_, constraint.get()};
   DraftExpansion& own = draft.expansion(node);
   own.first_offer = static_cast<int32_t>(draft.offers.size());
   const int wanted = draft.tree.wanted(node);
   if (draft.draws()) {
-    own.distribution = distribution(draft, context);
-    draw(draft, own.distribution, context.committed.size() - 1, wanted);
+    own.distribution = rows_.distribution(draft, context);
+    rows_.draw(draft, own.distribution, context.committed.size() - 1, wanted);
   } else {
-    rank(draft, context, wanted);
+    rows_.rank(draft, context, wanted);
   }
   own.offers = static_cast<int32_t>(draft.offers.size()) - own.first_offer;
-  drop_unreadable();
-  draft.tree.expand(node, children_);
+  rows_.drop_unreadable();
+  draft.tree.expand(node, rows_.children());
   draft.expansions.resize(draft.tree.nodes().size() + 1);
 }
 
-// The logits of the row under way as they are behind the path.
-void NetworkDrafter::follow_path(int32_t root) {
-  const std::span<const float> logits = outputs_->logits_of(row_);
-  std::ranges::copy(logits.first(followed_.size()), followed_.begin());
-  before_.assign(1, root);
-  before_.insert(before_.end(), path_.begin(), path_.end());
-  confidence_ = network_->follow(*outputs_, row_, before_, followed_);
-}
-
 // Of a network that drafts all depths at once: what follows the nodes of each of them.
-void NetworkDrafter::offer_depths(const Active& active, const DraftOutputs& outputs,
-                                  int first_row) {
+void NetworkDrafter::offer_depths(const Active& active, int first_row) {
   Draft& draft = *active.draft;
   const bool draws_on_a_path = draft.draws() && draft.sequence.constraint != nullptr;
-  if (!network_->follows() && !draws_on_a_path) return list_depths(active, outputs, first_row);
+  if (!network_->follows() && !draws_on_a_path) return list_depths(active, first_row);
   // Under a constraint each node draws from a distribution of its own, too: what is drawn and
   // forbidden cannot be left out.
   for (; !draft.tree.frontier().empty(); draft.tree.advance()) {
     for (const int32_t node : draft.tree.frontier()) {
       const int depth = node < 0 ? 0 : draft.tree.nodes()[static_cast<size_t>(node)].depth;
-      set_row(outputs, first_row + depth);
+      rows_.set_row(first_row + depth);
       expand(active, node);
     }
   }
@@ -424,27 +306,28 @@ void NetworkDrafter::offer_depths(const Active& active, const DraftOutputs& outp
 
 // What any node of a depth offers. Penalties on drafted tokens are those of the path of first
 // choices, for all paths; so is a constraint, and what it forbids on others is pruned later.
-void NetworkDrafter::list_depths(const Active& active, const DraftOutputs& outputs, int first_row) {
+void NetworkDrafter::list_depths(const Active& active, int first_row) {
   Draft& draft = *active.draft;
   path_.clear();
   for (size_t depth = 0; depth < draft.depths.size(); ++depth) {
     DraftDepth& list = draft.depths[depth];
-    set_row(outputs, first_row + static_cast<int>(depth));
+    rows_.set_row(first_row + static_cast<int>(depth));
     const std::unique_ptr<TokenConstraint> constraint = draft.constraint_after(path_);
     const SamplingContext context{active.request->tokens, path_, constraint.get()};
     list.expansion = {static_cast<int32_t>(draft.offers.size()), 0, -1};
     list.children.clear();
     if (draft.draws()) {
-      list.expansion.distribution = distribution(draft, context);
+      list.expansion.distribution = rows_.distribution(draft, context);
       const Distribution& q = draft.distributions[static_cast<size_t>(list.expansion.distribution)];
       path_.push_back(likeliest(q));
       continue;
     }
-    rank(draft, context, ranks_);
-    list.children.assign(children_.begin(), children_.end());
+    rows_.rank(draft, context, rows_.ranks());
+    const std::span<const LevelTree::Child> children = rows_.children();
+    list.children.assign(children.begin(), children.end());
     list.expansion.offers = static_cast<int32_t>(draft.offers.size()) - list.expansion.first_offer;
-    if (children_.empty()) return;
-    path_.push_back(children_[0].token);
+    if (children.empty()) return;
+    path_.push_back(children[0].token);
   }
 }
 
@@ -458,113 +341,16 @@ void NetworkDrafter::grow_from_depths(const Active& active) {
       own = list.expansion;
       if (draft.draws()) {
         own.first_offer = static_cast<int32_t>(draft.offers.size());
-        draw(draft, own.distribution, active.request->tokens.size() - 1, draft.tree.wanted(node));
+        rows_.draw(draft, own.distribution, active.request->tokens.size() - 1,
+                   draft.tree.wanted(node));
         own.offers = static_cast<int32_t>(draft.offers.size()) - own.first_offer;
-        draft.tree.expand(node, children_);
+        draft.tree.expand(node, rows_.children());
       } else {
         draft.tree.expand(node, list.children);
       }
       draft.expansions.resize(draft.tree.nodes().size() + 1);
     }
   }
-}
-
-// What rank_all() found, in children_.
-void NetworkDrafter::take_ranked(Draft& draft, int wanted) {
-  const std::span<const int32_t> ids = network_->target_ids();
-  const auto first = static_cast<size_t>(row_ * ranks_);
-  for (size_t i = first; i < first + static_cast<size_t>(std::min(wanted, ranks_)); ++i) {
-    const auto index = static_cast<size_t>(top_ids_[i]);
-    const double promised =
-        std::exp(double{top_logits_[i]} - double{log_sums_[static_cast<size_t>(row_)]});
-    const int32_t token = ids.empty() ? top_ids_[i] : ids[index];
-    const double share = this->promised(i - first, promised);
-    draft.offers.push_back({token, share});
-    children_.push_back({token, draft.calibration.estimate(share)});
-  }
-}
-
-// What a token of this rank promises that has such a probability. A network that knows how sure it
-// is says so of the likeliest token; others share the rest, and none promises more than that one.
-double NetworkDrafter::promised(size_t rank, double probability) {
-  if (confidence_ < 0.0f) return probability;
-  const double sure = confidence_;
-  if (rank == 0) {
-    best_share_ = std::max(probability, 1e-9);
-    return sure;
-  }
-  return probability *
-         std::min((1.0 - sure) / std::max(1.0 - best_share_, 1e-9), sure / best_share_);
-}
-
-// The same of the row under way alone, if that is all that its draft asks for.
-bool NetworkDrafter::take_best(Draft& draft, int wanted) {
-  if (options_.backend == nullptr || !draft.plain || !network_->follows()) return false;
-  const int64_t known = network_->target_ids().empty()
-                            ? std::min<int64_t>(network_->vocab(), vocab_)
-                            : network_->vocab();
-  options_.backend->top_k(*options_.pool, followed_.data(), known, 1, known, ranks_,
-                          top_ids_.data(), top_logits_.data(), log_sums_.data());
-  row_ = 0;
-  take_ranked(draft, wanted);
-  return true;
-}
-
-// The best `wanted` children after the row under way, in children_.
-void NetworkDrafter::rank(Draft& draft, const SamplingContext& context, int wanted) {
-  children_.clear();
-  if (ranked_ && draft.plain) return take_ranked(draft, wanted);
-  if (take_best(draft, wanted)) return;
-  const bool noisy = draft.sequence.sampling.temperature > 0;
-  draft.sampler.ranking(target_logits(), context, noisy ? wanted + kRunnersUp : wanted, ranking_);
-  double total = 0.0;
-  const double best = ranking_[0].score;
-  if (noisy) {
-    for (const ScoredToken& token : ranking_) {
-      total += std::exp((token.score - best) * kNoiseSharpness);
-    }
-  }
-  const size_t most = std::min(ranking_.size(), static_cast<size_t>(wanted));
-  for (size_t i = 0; i < most; ++i) {
-    const ScoredToken& token = ranking_[i];
-    const double share =
-        noisy ? std::exp((token.score - best) * kNoiseSharpness) / total : std::exp(token.score);
-    const double offered = promised(i, share);
-    draft.offers.push_back({token.id, offered});
-    children_.push_back({token.id, draft.calibration.estimate(offered)});
-  }
-}
-
-// Of the row under way; its index.
-int32_t NetworkDrafter::distribution(Draft& draft, const SamplingContext& context) {
-  draft.sampler.distribution(target_logits(), context, draft.distributions[draft.drawn]);
-  return static_cast<int32_t>(draft.drawn++);
-}
-
-// The number of children is their shape's, whatever comes of the draws.
-void NetworkDrafter::draw(Draft& draft, int32_t distribution, uint64_t root_position, int wanted) {
-  children_.clear();
-  const Distribution& q = draft.distributions[static_cast<size_t>(distribution)];
-  taken_.clear();
-  for (int rank = 0; rank < wanted; ++rank) {
-    const auto place =
-        static_cast<uint32_t>(draft.tree.nodes().size()) + static_cast<uint32_t>(rank);
-    const double uniform =
-        noise_uniform(draft.sampler.noise(), NoiseStream::kDraft, root_position, place << 16);
-    const int32_t token =
-        rank == 0 ? inverse_cdf(q, uniform) : inverse_cdf_without(q, taken_, uniform);
-    if (token < 0) return;
-    taken_.push_back(token);
-    const double promised = usual_rank_probability()[static_cast<size_t>(rank)];
-    draft.offers.push_back({token, promised});
-    children_.push_back({token, draft.calibration.estimate(promised)});
-  }
-}
-
-// Where nothing can follow, the sampler's answer may be a token that the network lacks.
-void NetworkDrafter::drop_unreadable() {
-  std::erase_if(children_,
-                [&](const LevelTree::Child& child) { return !network_->reads(child.token); });
 }
 
 void NetworkDrafter::finish(const Active& active) {
