@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <deque>
 #include <filesystem>
 #include <map>
@@ -19,6 +18,7 @@
 #include "format/safetensors/safetensors_folder.h"
 #include "format/text.h"
 #include "model/import/expert_stack.h"
+#include "model/import/folder_reader.h"
 #include "model/import/hugging_face_import.h"
 #include "model/import/latent_tensors.h"
 #include "model/import/layer_names.h"
@@ -33,7 +33,6 @@
 namespace aerie {
 namespace {
 
-constexpr std::string_view kBlocks = "_blocks", kBlockScales = "_scales";
 constexpr std::string_view kPackedEnd = "_packed";  // of 4-bit weights
 constexpr const char* kVocab = "vocab_size";
 constexpr int64_t kMostVocab = int64_t{1} << 24;
@@ -47,17 +46,6 @@ enum class Part : uint8_t {
   kPredictors,  // these alone
 };
 
-// Where a tensor's values come from.
-struct Origin {
-  const SafetensorsTensor* tensor = nullptr;  // null: made, or a stack
-  TensorChange change = TensorChange::kNone;
-  size_t made = 0;
-  // Of factors of NVFP4: the number of the tensor that is multiplied by them.
-  std::optional<size_t> factors_of = {};
-  // Of a stack: by number of the expert, null where it has not been met.
-  std::vector<const SafetensorsTensor*> stack = {};
-};
-
 class HuggingFaceFile final : public ModelFile {
  public:
   HuggingFaceFile(std::string name, SafetensorsFolder tensors, QuantizationScheme scheme,
@@ -66,6 +54,7 @@ class HuggingFaceFile final : public ModelFile {
         tensors_(std::move(tensors)),
         scheme_(std::move(scheme)),
         import_(std::move(import)),
+        reader_(this->name(), tensors_, scheme_, import_),
         config_(
             import_.whole_config().json().dump(-1, ' ', false, Json::error_handler_t::replace)) {}
 
@@ -94,8 +83,6 @@ class HuggingFaceFile final : public ModelFile {
   Status place_halves(const SafetensorsTensor& tensor, const TensorRule& rule, int64_t layer);
   Status place_stack(const SafetensorsTensor& tensor, const TensorRule& rule, int64_t layer,
                      std::string_view suffix);
-  const SafetensorsTensor* scales_of(const SafetensorsTensor& tensor) const;
-  bool has_blocks(std::string_view scales) const;
   Status place_expert(const SafetensorsTensor& tensor, std::string gguf, int64_t expert);
   Status add_draft_ids(const SafetensorsTensor& tensor);
   Status finish(const AddMetadata& more);
@@ -103,18 +90,6 @@ class HuggingFaceFile final : public ModelFile {
   Status check_stacks() const;
   void add(std::string name, DType dtype, Shape shape, Origin origin);
   void add_factors(std::string_view gguf, int64_t count);
-  bool is_nvfp4(const SafetensorsTensor& tensor) const {
-    return scheme_.is_nvfp4() && Nvfp4Matrix::is_packed(tensor);
-  }
-  bool is_int4(const SafetensorsTensor& tensor) const {
-    return scheme_.is_int4() && Int4Matrix::is_packed(tensor);
-  }
-  // As it is once it is unpacked.
-  std::vector<int64_t> shape_of(const SafetensorsTensor& tensor) const {
-    std::vector<int64_t> shape = tensor.shape;
-    if (shape.size() == 2) shape[1] *= is_nvfp4(tensor) ? 2 : is_int4(tensor) ? 8 : 1;
-    return shape;
-  }
   Status refuse(StatusCode code, std::string_view tensor, std::string_view why) const {
     return {code, fmt::format("{}: tensor '{}' {}", name(), printable(tensor), why)};
   }
@@ -123,18 +98,16 @@ class HuggingFaceFile final : public ModelFile {
   std::string origin_of_key(std::string_view key) const override {
     return import_.origin_of_key(key);
   }
-  Expected<TensorData> read_tensor(const TensorInfo& tensor) const override;
-  Expected<TensorData> read_stored(const SafetensorsTensor& tensor, const TensorInfo& info,
-                                   const Shape& shape) const;
-  Expected<TensorData> read_heads(const TensorInfo& info, const Origin& origin) const;
-  Expected<TensorData> read_stack(const TensorInfo& info, const Origin& origin) const;
-  Expected<TensorData> read_factors(const TensorInfo& info, const Origin& of) const;
-  Expected<TensorData> turn_rows(const TensorInfo& info, const Origin& origin,
-                                 const TensorView& from) const;
+  Expected<TensorData> read_tensor(const TensorInfo& tensor) const override {
+    const Origin& origin = origins_[static_cast<size_t>(&tensor - tensors().data())];
+    if (origin.factors_of) return reader_.read_factors(tensor, origins_[*origin.factors_of]);
+    return reader_.read(tensor, origin);
+  }
 
   SafetensorsFolder tensors_;
   QuantizationScheme scheme_;
   HuggingFaceImport import_;
+  FolderReader reader_;
   std::string config_;  // as it was read
   Part part_ = Part::kAll;
   std::map<std::string, const TensorRule*, std::less<>> rules_;
@@ -168,7 +141,7 @@ void HuggingFaceFile::add_factors(std::string_view gguf, int64_t count) {
 // What the family's rules call a tensor.
 std::string HuggingFaceFile::family_name(const SafetensorsTensor& tensor) const {
   std::string name = import_.renamed(tensor.name);
-  const bool packed = is_nvfp4(tensor) || is_int4(tensor);
+  const bool packed = reader_.is_nvfp4(tensor) || reader_.is_int4(tensor);
   if (packed && name.ends_with(kPackedEnd)) name.resize(name.size() - kPackedEnd.size());
   return name;
 }
@@ -178,7 +151,7 @@ Status HuggingFaceFile::place(const SafetensorsTensor& tensor, bool tied) {
   if (name.empty() || (part_ == Part::kPredictors && !is_of_predictor(name))) return {};
   if (name == "d2t") return add_draft_ids(tensor);
   if (scheme_.is_scale(name)) return scheme_.check_scale(tensors_, tensor);
-  if (has_blocks(tensor.name)) return {};
+  if (reader_.has_blocks(tensor.name)) return {};
   if (tied && name == "lm_head.weight") return {};
   // A rule may be for the name as a whole: one about heads, or one that says ".bias" itself.
   ExpertName at = split_expert(name);
@@ -234,7 +207,7 @@ Status HuggingFaceFile::place_plain(const SafetensorsTensor& tensor, TensorChang
     add(std::move(gguf), DType::kF32, {tensor.shape[0], 1, 1, 1}, {&tensor, change});
     return {};
   }
-  Shape shape = {shape_of(tensor)[1], tensor.shape[0], 1, 1};
+  Shape shape = {reader_.shape_of(tensor)[1], tensor.shape[0], 1, 1};
   if (change == TensorChange::kTranspose) std::swap(shape[0], shape[1]);
   const bool to_float = change == TensorChange::kAddOne;
   add(gguf, to_float ? DType::kF32 : stored, shape, {&tensor, change});
@@ -245,7 +218,7 @@ Status HuggingFaceFile::place_plain(const SafetensorsTensor& tensor, TensorChang
 // Of the heads of linear attention; a convolution's tensor has a dimension of 1 in its middle.
 Status HuggingFaceFile::place_heads(const SafetensorsTensor& tensor, const TensorRule& rule,
                                     std::string gguf, int64_t layer) {
-  std::vector<int64_t> shape = shape_of(tensor);
+  std::vector<int64_t> shape = reader_.shape_of(tensor);
   const bool is_convolution = shape.size() == 3 && shape[1] == 1;
   if (is_convolution) shape.erase(shape.begin() + 1);
   const int64_t rows = shape.empty() || shape.size() > 2 || tensor.elements() == 0
@@ -279,10 +252,10 @@ Status HuggingFaceFile::place_latent(const SafetensorsTensor& tensor, const Tens
                                      int64_t layer) {
   const LatentAttention& latent = import_.latent();
   const std::vector<int64_t> wanted = {latent_rows(latent, import_.heads()), latent.rank};
-  if (shape_of(tensor) != wanted) {
+  if (reader_.shape_of(tensor) != wanted) {
     return refuse(StatusCode::kInvalidData, tensor.name,
                   fmt::format("has the shape [{}] where the configuration asks for [{}]",
-                              fmt::join(shape_of(tensor), ", "), fmt::join(wanted, ", ")));
+                              fmt::join(reader_.shape_of(tensor), ", "), fmt::join(wanted, ", ")));
   }
   AERIE_ASSIGN_OR_RETURN(const DType stored, stored_type(tensor, TensorChange::kTranspose));
   const auto add_part = [&](const std::string& to, TensorChange change) {
@@ -302,7 +275,7 @@ Status HuggingFaceFile::place_halves(const SafetensorsTensor& tensor, const Tens
                               fmt::join(tensor.shape, ", ")));
   }
   AERIE_ASSIGN_OR_RETURN(const DType stored, stored_type(tensor, rule.change));
-  const Shape shape = {shape_of(tensor)[1], tensor.shape[0] / 2, 1, 1};
+  const Shape shape = {reader_.shape_of(tensor)[1], tensor.shape[0] / 2, 1, 1};
   add(with_layer(rule.to, layer) + ".weight", stored, shape, {&tensor, TensorChange::kUpperRows});
   add(with_layer(rule.to_second, layer) + ".weight", stored, shape,
       {&tensor, TensorChange::kLowerRows});
@@ -311,7 +284,7 @@ Status HuggingFaceFile::place_halves(const SafetensorsTensor& tensor, const Tens
 
 Expected<DType> HuggingFaceFile::stored_type(const SafetensorsTensor& tensor,
                                              TensorChange change) const {
-  if (is_nvfp4(tensor)) {
+  if (reader_.is_nvfp4(tensor)) {
     if (change == TensorChange::kNone || change == TensorChange::kTurnQueries ||
         change == TensorChange::kTurnKeys) {
       AERIE_RETURN_IF_ERROR(Nvfp4Matrix::of(tensors_, tensor).status());
@@ -326,7 +299,7 @@ Expected<DType> HuggingFaceFile::stored_type(const SafetensorsTensor& tensor,
                        keeps_blocks(change, import_.linear(), dtype_info(type).block_elements);
     return whole ? type : DType::kF32;
   };
-  if (is_int4(tensor)) {
+  if (reader_.is_int4(tensor)) {
     AERIE_ASSIGN_OR_RETURN(const Int4Matrix matrix, Int4Matrix::of(tensors_, tensor));
     return after(matrix.type());
   }
@@ -345,7 +318,7 @@ Expected<DType> HuggingFaceFile::stored_type(const SafetensorsTensor& tensor,
 Status HuggingFaceFile::place_stack(const SafetensorsTensor& tensor, const TensorRule& rule,
                                     int64_t layer, std::string_view suffix) {
   const Expected<ExpertStack> stack =
-      ExpertStack::of(tensor, scales_of(tensor), rule.change, import_.experts());
+      ExpertStack::of(tensor, reader_.scales_of(tensor), rule.change, import_.experts());
   if (!stack.ok()) return refuse(stack.status().code(), tensor.name, stack.status().message());
   if (stack->is_bias() != (suffix == ".bias")) {
     return refuse(StatusCode::kUnsupported, tensor.name,
@@ -357,19 +330,6 @@ Status HuggingFaceFile::place_stack(const SafetensorsTensor& tensor, const Tenso
   add_part(rule.to, rule.change);
   if (!rule.to_second.empty()) add_part(rule.to_second, second_half(rule.change));
   return {};
-}
-
-// Of 4-bit blocks.
-const SafetensorsTensor* HuggingFaceFile::scales_of(const SafetensorsTensor& tensor) const {
-  if (!tensor.name.ends_with(kBlocks)) return nullptr;
-  const size_t stem = tensor.name.size() - kBlocks.size();
-  return tensors_.find(tensor.name.substr(0, stem).append(kBlockScales));
-}
-
-bool HuggingFaceFile::has_blocks(std::string_view scales) const {
-  if (!scales.ends_with(kBlockScales)) return false;
-  const std::string_view stem = scales.substr(0, scales.size() - kBlockScales.size());
-  return tensors_.find(std::string(stem).append(kBlocks)) != nullptr;
 }
 
 Status HuggingFaceFile::place_expert(const SafetensorsTensor& tensor, std::string gguf,
@@ -384,7 +344,7 @@ Status HuggingFaceFile::place_expert(const SafetensorsTensor& tensor, std::strin
                               tensor.shape.size(), tensor.elements()));
   }
   AERIE_ASSIGN_OR_RETURN(const DType stored, stored_type(tensor, TensorChange::kNone));
-  const Shape shape = {shape_of(tensor)[1], tensor.shape[0], import_.experts(), 1};
+  const Shape shape = {reader_.shape_of(tensor)[1], tensor.shape[0], import_.experts(), 1};
   auto stack = stacks_.find(gguf);
   if (stack == stacks_.end()) {
     stack = stacks_.emplace(gguf, infos_.size()).first;
@@ -528,185 +488,6 @@ std::string HuggingFaceFile::origin_of(std::string_view name) const {
     }
   }
   return std::string(name);
-}
-
-// Rows of each head from halves that turn together to neighbours that do.
-Expected<TensorData> HuggingFaceFile::turn_rows(const TensorInfo& info, const Origin& origin,
-                                                const TensorView& from) const {
-  const int64_t heads =
-      origin.change == TensorChange::kTurnQueries ? import_.heads() : import_.kv_heads();
-  const int64_t head_dim = import_.head_dim(), half = import_.rope_dimensions() / 2;
-  const bool is_vector = origin.tensor->shape.size() == 1;
-  const int64_t rows = is_vector ? info.shape[0] : info.shape[1];
-  if (rows != heads * head_dim) {
-    return refuse(StatusCode::kInvalidData, origin.tensor->name,
-                  fmt::format("has {} rows for {} heads of {}", rows, heads, head_dim));
-  }
-  const size_t bytes = static_cast<size_t>(from.bytes() / rows);
-  TensorData out;
-  AERIE_ASSIGN_OR_RETURN(out.owned, Buffer::allocate(static_cast<size_t>(from.bytes())));
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t r = row % head_dim;
-    const int64_t source = r < 2 * half ? row - r + r % 2 * half + r / 2 : row;
-    std::memcpy(out.owned.data() + static_cast<size_t>(row) * bytes,
-                from.data + static_cast<size_t>(source) * bytes, bytes);
-  }
-  out.view = from;
-  out.view.data = out.owned.data();
-  return out;
-}
-
-Expected<TensorData> as_floats(const TensorView& from) {
-  TensorData out;
-  out.view = from;
-  out.view.dtype = DType::kF32;
-  AERIE_ASSIGN_OR_RETURN(out.owned,
-                         Buffer::allocate(static_cast<size_t>(from.elements()) * sizeof(float)));
-  dequantize(from.dtype, from.data, from.elements(), out.owned.as<float>().data());
-  out.view.data = out.owned.data();
-  return out;
-}
-
-// `shape` is the result's.
-Expected<TensorData> transpose(const TensorView& from, const Shape& shape) {
-  const auto bytes = static_cast<size_t>(dtype_info(from.dtype).block_bytes);
-  TensorData out;
-  AERIE_ASSIGN_OR_RETURN(out.owned, Buffer::allocate(static_cast<size_t>(from.bytes())));
-  const auto k = static_cast<size_t>(shape[0]), n = static_cast<size_t>(shape[1]);
-  for (size_t row = 0; row < n; ++row) {
-    for (size_t i = 0; i < k; ++i) {
-      std::memcpy(out.owned.data() + (row * k + i) * bytes, from.data + (i * n + row) * bytes,
-                  bytes);
-    }
-  }
-  out.view = {from.dtype, Device::kCpu, shape, out.owned.data()};
-  return out;
-}
-
-// One tensor of the folder as the type of `info`, with this shape.
-Expected<TensorData> HuggingFaceFile::read_stored(const SafetensorsTensor& tensor,
-                                                  const TensorInfo& info,
-                                                  const Shape& shape) const {
-  TensorData data;
-  if (info.dtype == DType::kNVFP4) {
-    AERIE_ASSIGN_OR_RETURN(const Nvfp4Matrix matrix, Nvfp4Matrix::of(tensors_, tensor));
-    AERIE_ASSIGN_OR_RETURN(data, matrix.read());
-    tensors_.release(tensor.data);
-    return data;
-  }
-  if (is_int4(tensor)) {
-    AERIE_ASSIGN_OR_RETURN(const Int4Matrix matrix, Int4Matrix::of(tensors_, tensor));
-    AERIE_ASSIGN_OR_RETURN(data, matrix.read(*info.dtype));
-    data.view.shape = shape;
-    tensors_.release(tensor.data);
-    return data;
-  }
-  if (QuantizationScheme::needs_scales(tensor)) {
-    AERIE_ASSIGN_OR_RETURN(data, scheme_.read(tensors_, tensor, *info.dtype));
-    data.view.shape = shape;
-    tensors_.release(tensor.data);
-    return data;
-  }
-  data.view = {*safetensors_type_info(tensor.type).dtype, Device::kCpu, shape, tensor.data.data()};
-  if (info.dtype == data.view.dtype) return data;
-  return as_floats(data.view);
-}
-
-Expected<TensorData> HuggingFaceFile::read_heads(const TensorInfo& info,
-                                                 const Origin& origin) const {
-  Shape stored = info.shape;  // gates and inputs share a tensor
-  stored[1] = origin.tensor->shape[0];
-  if (origin.tensor->shape.size() == 1) stored = {origin.tensor->shape[0], 1, 1, 1};
-  AERIE_ASSIGN_OR_RETURN(TensorData data, read_stored(*origin.tensor, info, stored));
-  AERIE_ASSIGN_OR_RETURN(TensorData arranged,
-                         arrange_heads(origin.change, import_.linear(), data.view));
-  TensorData& out = arranged.owned.size() > 0 ? arranged : data;
-  out.view.shape = info.shape;
-  return std::move(out);
-}
-
-Expected<TensorData> HuggingFaceFile::read_stack(const TensorInfo& info,
-                                                 const Origin& origin) const {
-  const Shape shape = {info.shape[0], info.shape[1], 1, 1};
-  TensorData whole;
-  whole.view = {*info.dtype, Device::kCpu, info.shape, nullptr};
-  AERIE_ASSIGN_OR_RETURN(whole.owned, Buffer::allocate(static_cast<size_t>(whole.view.bytes())));
-  whole.view.data = whole.owned.data();
-  std::byte* to = whole.owned.data();
-  for (const SafetensorsTensor* tensor : origin.stack) {
-    AERIE_ASSIGN_OR_RETURN(const TensorData part, read_stored(*tensor, info, shape));
-    std::memcpy(to, part.view.data, static_cast<size_t>(part.view.bytes()));
-    to += part.view.bytes();
-    tensors_.release(tensor->data);
-  }
-  return whole;
-}
-
-Expected<TensorData> HuggingFaceFile::read_factors(const TensorInfo& info, const Origin& of) const {
-  TensorData out;
-  AERIE_ASSIGN_OR_RETURN(out.owned, Buffer::allocate(static_cast<size_t>(info.bytes)));
-  out.view = {DType::kF32, Device::kCpu, info.shape, out.owned.data()};
-  const std::span<float> factors = out.owned.as<float>();
-  for (size_t i = 0; i < static_cast<size_t>(info.shape[0]); ++i) {
-    const SafetensorsTensor* tensor = of.stack.empty() ? of.tensor : of.stack[i];
-    AERIE_ASSIGN_OR_RETURN(const Nvfp4Matrix matrix, Nvfp4Matrix::of(tensors_, *tensor));
-    factors[i] = matrix.factor();
-  }
-  return out;
-}
-
-Expected<TensorData> HuggingFaceFile::read_tensor(const TensorInfo& info) const {
-  const Origin& origin = origins_[static_cast<size_t>(&info - tensors().data())];
-  if (origin.factors_of) return read_factors(info, origins_[*origin.factors_of]);
-  if (!origin.stack.empty()) return read_stack(info, origin);
-  if (origin.tensor == nullptr) {
-    const auto* values =
-        reinterpret_cast<const std::byte*>(import_.made()[origin.made].second.data());
-    return TensorData{{DType::kF32, Device::kCpu, info.shape, values}, {}};
-  }
-  if (arranges_heads(origin.change)) return read_heads(info, origin);
-  if (is_stack(origin.change)) {
-    AERIE_ASSIGN_OR_RETURN(const ExpertStack stack,
-                           ExpertStack::of(*origin.tensor, scales_of(*origin.tensor), origin.change,
-                                           import_.experts()));
-    AERIE_ASSIGN_OR_RETURN(TensorData made, stack.read());
-    if (made.owned.size() > 0) tensors_.release(origin.tensor->data);
-    return made;
-  }
-  const bool halved =
-      origin.change == TensorChange::kUpperRows || origin.change == TensorChange::kLowerRows;
-  const bool divided = halved || origin.change == TensorChange::kLatentKeys ||
-                       origin.change == TensorChange::kLatentValues;
-  const std::vector<int64_t> own = shape_of(*origin.tensor);
-  AERIE_ASSIGN_OR_RETURN(
-      TensorData data,
-      read_stored(*origin.tensor, info, divided ? Shape{own[1], own[0], 1, 1} : info.shape));
-  switch (origin.change) {
-    default:
-      return data;
-    case TensorChange::kLowerRows:
-      data.view.data = data.view.row(info.shape[1]);
-      [[fallthrough]];
-    case TensorChange::kUpperRows:
-      data.view.shape = info.shape;
-      return data;
-    case TensorChange::kLatentKeys:
-    case TensorChange::kLatentValues:
-      return divide_latent(origin.change, import_.latent(), import_.heads(), data.view);
-    case TensorChange::kTurnQueries:
-    case TensorChange::kTurnKeys:
-      return turn_rows(info, origin, data.view);
-    case TensorChange::kTranspose:
-      return transpose(data.view, info.shape);
-    case TensorChange::kAddOne: {
-      if (data.owned.size() == 0) {
-        AERIE_ASSIGN_OR_RETURN(data, as_floats(data.view));
-      }
-      for (float& value : data.owned.as<float>()) value += 1.0f;
-      return data;
-    }
-  }
-  return data;
 }
 
 // A folder without it is often one of GGUF files.
