@@ -3,16 +3,11 @@
 #   tests/deploy/run.sh [BUILD [PYTEST OPTION...]]     BUILD: build/release
 # scripts/install_deps.sh --full installs the programs; the schemas come into a virtual environment under BUILD.
 set -euo pipefail
-here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-root="$(cd "$here/../.." && pwd)"
-build="$(cd "${1:-$root/build/release}" && pwd)"
-shift || true
-
-environment="$build/python/deploy"
 # shellcheck source=SCRIPTDIR/../testing/python_environment.sh
-source "$here/../testing/python_environment.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../testing/python_environment.sh"
+begin deploy "$@"
 python_environment "$here" "$environment"
 
 cd "$root"
 exec "$environment/bin/python" -m pytest -rs -p no:cacheprovider -o faulthandler_timeout=120 \
-  --program "$build/bin/aerie" "$@" "$here"
+  --program "$build/bin/aerie" "${arguments[@]}" "${files[@]}"

@@ -3,14 +3,10 @@
 #   tests/hub/run.sh [BUILD [TEST...]]     BUILD: build/release
 # Makes a virtual environment under BUILD (tests/testing/python_environment.sh).
 set -euo pipefail
-here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-root="$(cd "$here/../.." && pwd)"
-build="$(cd "${1:-$root/build/release}" && pwd)"
-shift || true
-
-environment="$build/python/hub"
 # shellcheck source=SCRIPTDIR/../testing/python_environment.sh
-source "$here/../testing/python_environment.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../testing/python_environment.sh"
+begin hub "$@"
 python_environment "$here" "$environment"
+
 cd "$root"
-exec "$environment/bin/python" "$here/shared_cache_test.py" "$build/bin" "$@"
+exec "$environment/bin/python" "$here/shared_cache_test.py" "$build/bin" "${arguments[@]}"

@@ -1,9 +1,32 @@
-# To be sourced by the run.sh of a folder of tests in Python: the packages that they need.
+# To be sourced by the run.sh of a folder of tests in Python.
+# shellcheck shell=bash
+
+# What each begins with: where it stands ($here, in $root), what is tested ($build), its $environment, and the
+# $arguments that pytest gets, of which test_FILE.py are meant in its folder.
+#   begin NAME [BUILD [ARGUMENT...]]     NAME: of the environment; BUILD: build/release
+# shellcheck disable=SC2034
+begin() {
+  local argument
+  here="$(cd "$(dirname "${BASH_SOURCE[1]}")" && pwd)"
+  root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
+  build="$(cd "${2:-$root/build/release}" && pwd)"
+  environment="$build/python/$1"
+  arguments=()
+  files=()
+  for argument in "${@:3}"; do
+    if [[ "$argument" == test_*.py ]]; then
+      files+=("$here/$argument")
+    else
+      arguments+=("$argument")
+    fi
+  done
+  if ((${#files[@]} == 0)); then files=("$here"); fi
+}
+
+# The packages that the tests need.
 #   python_environment FOLDER ENVIRONMENT     FOLDER: with requirements.txt
 # Makes a virtual environment; only the first time, or when the requirements change, does it need a
 # network. Exits with 77, which ctest takes as "skipped", where that cannot be had.
-# shellcheck shell=bash
-
 python_environment() {
   local requirements="$1/requirements.txt" environment="$2"
   if cmp -s "$requirements" "$environment/requirements.txt"; then return; fi

@@ -3,14 +3,9 @@
 #   tests/python/ray/run.sh [BUILD [PYTEST OPTION...]]     BUILD: build/release
 # scripts/build_wheel.sh makes the wheel.
 set -euo pipefail
-here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-root="$(cd "$here/../../.." && pwd)"
-build="$(cd "${1:-$root/build/release}" && pwd)"
-shift || true
-
 # shellcheck source=SCRIPTDIR/../../testing/python_environment.sh
-source "$here/../../testing/python_environment.sh"
-environment="$build/python/ray"
+source "$(dirname "${BASH_SOURCE[0]}")/../../testing/python_environment.sh"
+begin ray "$@"
 wheel_environment "$root" "$build" "$here" "$environment"
 
 cd "$root"
@@ -21,4 +16,4 @@ export RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S=60 RAY_SERVE_PROXY_HEALTH_CHECK_TIM
 export RAY_USAGE_STATS_ENABLED=0 RAY_AUTH_MODE=disabled
 # What hangs says where, and what is skipped why.
 exec "$environment/bin/python" -m pytest -rsP -W ignore::DeprecationWarning -p no:cacheprovider -o faulthandler_timeout=300 \
-  --confcutdir "$here" --program "$build/bin/aerie" "$@" "$here"
+  --confcutdir "$here" --program "$build/bin/aerie" "${arguments[@]}" "${files[@]}"
