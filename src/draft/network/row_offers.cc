@@ -47,7 +47,7 @@ RowOffers::RowOffers(DraftNetwork& network, const NetworkDrafterOptions& options
 
 // Of a vocabulary of its own, logits behind those of target_ids() are padding.
 int64_t RowOffers::known() const {
-  return network_.target_ids().empty() ? std::min(network_.vocab(), vocab_) : network_.vocab();
+  return network_.target_ids().empty() ? vocab_ : network_.vocab();
 }
 
 void RowOffers::begin_pass(const DraftOutputs& outputs, bool plain) {
