@@ -20,10 +20,6 @@ namespace {
 
 constexpr const char* kWork = "a draft head's passes";
 
-int64_t rounded_up(int64_t n, int64_t to) {
-  return (n + to - 1) / to * to;
-}
-
 class DeviceMachine final : public HeadMachine {
  public:
   DeviceMachine(const HeadTarget& target, const HeadSizes& sizes);

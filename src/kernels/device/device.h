@@ -51,7 +51,7 @@ struct Matrix {
   float factor = 1.0f;           // on the product
 };
 
-enum class Glu : uint8_t { kSilu, kGeluTanh, kGelu };
+enum class Glu : uint8_t { kSilu, kGeluTanh, kGelu, kClampedSilu };  // kernels::Activation
 
 // What an input of products is normed by, without having been: rows x are given as x * weight, and
 // each product by 1 / sqrt(mean(x^2) + eps).
@@ -168,7 +168,9 @@ struct Place {  // queries, keys and values of products to where attention takes
   CacheShape shape;
   const float* query_norm = nullptr;  // [head_dim]; null: none
   const float* key_norm = nullptr;
+  bool whole_norms = false;  // of all heads together, with weights [heads][head_dim]
   bool value_norm = false;
+  float limit = 0.0f;  // of what is behind the norms, and of values; 0: none
   float eps = 0.0f;
   // [row][cosines, sines], dimensions / 2 each, rows turns_stride apart; null: nothing turns.
   const float* turns = nullptr;
@@ -202,6 +204,84 @@ int most_tile_rows(int heads_per_kv);
 int64_t partial_floats(const CacheShape& shape, int heads, int rows, int chunks);
 // Of Attend::arrived.
 int64_t arrival_counters(const CacheShape& shape, int rows, int chunks);
+
+inline constexpr int kMostExperts = 512;
+inline constexpr int kMostUsedExperts = 32;  // of a row
+inline constexpr int kMostExpertRows = 16;   // pairs of a tile
+
+// Pairs of a row and an expert that it uses, sorted by expert and then by row: some side by side of
+// one expert, which products take at once.
+struct ExpertTile {
+  int32_t expert = 0;
+  int32_t first = 0, count = 0;  // pairs
+};
+// The most tiles that so many pairs can be in.
+constexpr int most_expert_tiles(int pairs, int experts, int tile_rows) {
+  const int all = pairs / tile_rows + (pairs < experts ? pairs : experts);
+  return pairs < all ? pairs : all;
+}
+
+// The experts that rows use: those of the largest logits, the largest first, of equals the first,
+// NaN last; and what each weighs (ExpertRouter in blueprint.h, softmax without groups).
+struct Route {
+  const int32_t* rows = nullptr;
+  int most_rows = 0;
+  const float* logits = nullptr;  // [row][stride]
+  int stride = 0;
+  int experts = 0;  // at most kMostExperts
+  int used = 0;     // at most kMostUsedExperts, and experts
+  // Weights are shares over the chosen, not over all; and their factor.
+  bool normalized = false;
+  float scale = 1.0f;
+  int tile_rows = kMostExpertRows;  // the most pairs of a tile
+  float* weights = nullptr;         // [row][used]
+  int32_t* chosen = nullptr;        // [row][used]: experts
+  int32_t* places = nullptr;        // [row][used]: pairs
+  int32_t* pairs = nullptr;         // [pair]: its row
+  ExpertTile* tiles = nullptr;      // most_expert_tiles()
+  int32_t* tile_count = nullptr;
+  // How many experts are used by some row, added to what is there or put in its place.
+  int32_t* used_experts = nullptr;
+  bool adds = false;
+};
+
+// Products of pairs, each with its expert's matrix: of rows and most_rows nothing is taken, w is
+// the first expert's, y and out are of pairs. kStore or kGated.
+struct ExpertProduct {
+  Product product;
+  // By expert, in device memory, all of the kind and sizes of product.w; of kGated the gates and
+  // what they multiply.
+  const Matrix* experts[2] = {};
+  const ExpertTile* tiles = nullptr;
+  const int32_t* tile_count = nullptr;
+  int most_tiles = 0;             // what is launched is for so many
+  int tile_rows = 0;              // their most pairs, at most kMostExpertRows
+  const int32_t* from = nullptr;  // [pair]: its row of x and of norm; null: they are of pairs
+};
+// Shared memory that a block of such products needs.
+int64_t expert_memory(MatrixKind kind);
+
+// x += what a row's experts give, by their weights in the order of its choice, and what all rows
+// use besides; and NextInput of x.
+struct AddExperts {
+  const int32_t* rows = nullptr;
+  int most_rows = 0;
+  int used = 0;
+  const float* weights = nullptr;   // Route's
+  const int32_t* places = nullptr;  // the same
+  const float* y = nullptr;         // [pair][y_stride]
+  int y_stride = 0;
+  const float* shared = nullptr;  // [row][shared_stride]; null: there is none
+  int shared_stride = 0;
+  // Its factor, times the sigmoid of these, rows gates_stride apart, if they are there.
+  float shared_scale = 1.0f;
+  const float* shared_gates = nullptr;
+  int gates_stride = 0;
+  float* x = nullptr;
+  int x_stride = 0;
+  int width = 0;
+  NextInput next;
+};
 
 struct Begin {  // NextInput of a residual stream
   const int32_t* rows = nullptr;
@@ -356,6 +436,9 @@ class Device {
   virtual void move_entries(const MoveEntries& args) = 0;
   virtual void best(const Best& args) = 0;
   virtual void top(const Top& args) = 0;
+  virtual void route(const Route& args) = 0;
+  virtual void expert_product(const ExpertProduct& args) = 0;
+  virtual void add_experts(const AddExperts& args) = 0;
 
   // Seconds that the stream takes for what is put on it between these; waits.
   virtual void start_clock() = 0;

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "kernels/device/attention/device_attention.h"
+#include "kernels/device/experts/launch_experts.h"
 #include "kernels/device/launch_product.h"
 #include "kernels/device/rows.h"
 #include "kernels/device/top.h"
@@ -86,6 +87,18 @@ class DeviceImpl final : public Device {
   void move_entries(const MoveEntries& args) override;
   void best(const Best& args) override;
   void top(const Top& args) override;
+  void route(const Route& args) override {
+    use();
+    note(launch_route(args, stream_), "choosing experts");
+  }
+  void expert_product(const ExpertProduct& args) override {
+    use();
+    note(launch_expert_product(args, stream_), "a product of experts");
+  }
+  void add_experts(const AddExperts& args) override {
+    use();
+    note(launch_add_experts(args, stream_), "adding what experts give");
+  }
 
   void start_clock() override;
   double stop_clock() override;

@@ -31,6 +31,7 @@ struct ProductArgs {
   int most_rows;
   const uint16_t* x;
   int x_stride;
+  const int32_t* from;  // rows of x and norm that rows are of; null: the same
   void* ordered;
   InputNorm norm;
   Output output;
@@ -45,6 +46,15 @@ struct ProductArgs {
   int each, group, more;
 };
 
+SIMT_BOTH ProductArgs::Part part_of_matrix(const Matrix& m) {
+  return {static_cast<const unsigned char*>(m.codes),
+          static_cast<const unsigned char*>(m.scales),
+          static_cast<const unsigned char*>(m.supers),
+          m.bias,
+          m.factor,
+          m.panels};
+}
+
 // The part that panel `index` is of, and which of its panels it is.
 struct PanelPlace {
   int part, index;
@@ -57,6 +67,11 @@ SIMT_DEV PanelPlace panel_place(const ProductArgs& a, int index) {
     ++part;
   }
   return {part, index};
+}
+
+// Of a row, the one of x and of the norms.
+SIMT_DEV int source_row(const ProductArgs& a, int row) {
+  return a.from != nullptr ? a.from[row] : row;
 }
 
 // The first step of a segment.

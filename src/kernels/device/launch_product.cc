@@ -4,66 +4,11 @@
 #include "kernels/device/groups/group_product.h"
 #include "kernels/device/groups/ordered_rows.h"
 #include "kernels/device/product.h"
+#include "kernels/device/product_args.h"
 #include "kernels/device/tile_product.h"
 
 namespace aerie::device {
 namespace {
-
-ProductArgs args_of(const Product& p) {
-  ProductArgs a = {};
-  a.steps = p.w[0].steps;
-  a.paired = p.output == Output::kGated;
-  for (int i = 0; i < p.matrices; ++i) {
-    const Matrix& m = p.w[i];
-    a.parts[i] = {static_cast<const unsigned char*>(m.codes),
-                  static_cast<const unsigned char*>(m.scales),
-                  static_cast<const unsigned char*>(m.supers),
-                  m.bias,
-                  m.factor,
-                  m.panels};
-    a.panels += m.panels;
-    a.n += m.n;
-  }
-  if (a.paired) a.n = p.w[0].n;
-  a.rows = p.rows;
-  a.most_rows = p.most_rows;
-  a.x = p.x;
-  a.x_stride = p.x_stride;
-  a.ordered = p.ordered;
-  a.norm = p.norm;
-  a.output = p.output;
-  a.y = p.y;
-  a.y_stride = p.y_stride;
-  a.factor = p.factor;
-  a.soft_cap = p.soft_cap;
-  a.next = p.next;
-  a.out = p.out;
-  a.out_stride = p.out_stride;
-  a.glu = p.glu;
-  return a;
-}
-
-// Of the current device.
-struct Processors {
-  int count = 1;
-  int shared_bytes = 0;      // that a block may have
-  int all_shared_bytes = 0;  // of a processor
-  bool groups = false;       // see simt::kHasGroups
-};
-Processors processors() {
-  Processors has;
-  int device = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return has;
-  cudaDeviceGetAttribute(&has.count, cudaDevAttrMultiProcessorCount, device);
-  cudaDeviceGetAttribute(&has.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  cudaDeviceGetAttribute(&has.all_shared_bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor,
-                         device);
-  int major = 0, minor = 0;
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-  has.groups = major == 9 && minor == 0 && has.shared_bytes >= kGroupMemory;
-  return has;
-}
 
 template <MatrixKind kKind, int kPanels, int kTiles, int kMemory, int kStagedRows = 0>
 cudaError_t launch_shape(ProductArgs args, const Processors& has, cudaStream_t stream) {

@@ -124,10 +124,12 @@ class ProductWarp {
         end_(segment_begin(args.steps, warp_ + 1)),
         copy_panel_(share.begin()),
         copy_step_(begin_),
-        row_(reinterpret_cast<const unsigned char*>(
-                 args.x + static_cast<int64_t>(first_row_of(lane_ / kRowLanes)) * args.x_stride) +
+        row_(reinterpret_cast<const unsigned char*>(args.x +
+                                                    offset_of(first_row_of(lane_ / kRowLanes))) +
              lane_ % kRowLanes * (U::kGroupsOf16 ? 8 : 16)),
-        eight_rows_(static_cast<int64_t>(8) * args.x_stride) {
+        eight_rows_(args.from == nullptr
+                        ? static_cast<int64_t>(8) * args.x_stride
+                        : offset_of(lane_ / kRowLanes + 8) - offset_of(lane_ / kRowLanes)) {
     if constexpr (S::kAhead && !S::kRowsInStage) {
       for (Inputs<kTiles>& inputs : inputs_) clear(inputs);
     }
@@ -302,6 +304,13 @@ class ProductWarp {
     for (int i = 0; i < kTiles; ++i) load_row(i, x + i * eight_rows_, inputs.b[i]);
   }
 
+  // Elements of x before a row's. Of rows that `from` names, those that are not there are taken for
+  // the last one; of these there are two tiles at most.
+  SIMT_DEV int64_t offset_of(int row) const {
+    if (args_.from != nullptr)
+      row = source_row(args_, row < args_.most_rows ? row : args_.most_rows - 1);
+    return static_cast<int64_t>(row) * args_.x_stride;
+  }
   // Of one tile, rows that are not there are taken for the last one, without a branch.
   SIMT_DEV int first_row_of(int row) const {
     return kTiles > 1 || S::kRowsInStage || row < args_.most_rows ? row : args_.most_rows - 1;
@@ -420,7 +429,7 @@ class ProductWarp {
   SIMT_DEV void find_norms() {
     if (args_.norm.squares == nullptr) return;
     for (int row = warp_; row < args_.most_rows && row < S::kRows; row += kSegments) {
-      const float inverse = inverse_rms(args_.norm, row);
+      const float inverse = inverse_rms(args_.norm, source_row(args_, row));
       if (lane_ == 0) shared_.inverse[row] = inverse;
     }
   }
@@ -433,7 +442,7 @@ class ProductWarp {
   int copy_count_ = 0;          // 0: no more
   int slot_ = 0;
   const unsigned char* row_;  // the lane's, of the first tile
-  int64_t eight_rows_;        // elements
+  int64_t eight_rows_;        // elements to the next tile's row
   const unsigned char* codes_[kPanels];
   const unsigned char* scales_ = args_.parts[0].codes;
   Inputs<kTiles> inputs_[2];
@@ -461,8 +470,7 @@ SIMT_DEV void write_pairs(const ProductArgs& a, const typename S::Shared& shared
     const int at = pair * 2 * kPanel + of_pair % kPanel;
     const float gate = finish(a, 0, n, added_up<S>(shared, row, at), inverse);
     const float up = finish(a, 1, n, added_up<S>(shared, row, at + kPanel), inverse);
-    a.out[static_cast<int64_t>(row) * a.out_stride + n] =
-        simt::to_bf16(activated(a.glu, gate) * up);
+    a.out[static_cast<int64_t>(row) * a.out_stride + n] = simt::to_bf16(gated(a.glu, gate, up));
   }
 }
 
@@ -536,13 +544,12 @@ SIMT_DEV void hand_over(const float (&sums)[kPanels][kTiles][4], Shared& shared)
   }
 }
 
+// The block's share of a product.
 template <MatrixKind kKind, int kPanels, int kTiles, int kMemory, int kStagedRows>
-__global__ void __launch_bounds__(
-    kProductThreads, (ProductShape<kKind, kPanels, kTiles, kMemory, kStagedRows>::kBlocks))
-    product_kernel(const __grid_constant__ ProductArgs args) {
+SIMT_DEV void run_product(
+    const ProductArgs& args,
+    typename ProductShape<kKind, kPanels, kTiles, kMemory, kStagedRows>::Shared& shared) {
   using S = ProductShape<kKind, kPanels, kTiles, kMemory, kStagedRows>;
-  auto& shared = simt::shared<typename S::Shared>();
-  simt::release_dependents();
   const PanelShare share(args, kPanels);
   ProductWarp<kKind, kPanels, kTiles, kMemory, kStagedRows> warp(args, share, shared);
   warp.start();
@@ -565,6 +572,16 @@ __global__ void __launch_bounds__(
     }
   }
   simt::copy_wait<0>();
+}
+
+template <MatrixKind kKind, int kPanels, int kTiles, int kMemory, int kStagedRows>
+__global__ void __launch_bounds__(
+    kProductThreads, (ProductShape<kKind, kPanels, kTiles, kMemory, kStagedRows>::kBlocks))
+    product_kernel(const __grid_constant__ ProductArgs args) {
+  using S = ProductShape<kKind, kPanels, kTiles, kMemory, kStagedRows>;
+  simt::release_dependents();
+  run_product<kKind, kPanels, kTiles, kMemory, kStagedRows>(args,
+                                                            simt::shared<typename S::Shared>());
 }
 
 }  // namespace aerie::device

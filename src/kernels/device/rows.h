@@ -160,7 +160,7 @@ class PlaceWarp {
     load_pairs(x, pairs);
     load_turns();
     if (head_ < heads) {
-      return turn(x, pairs, a_.query_norm,
+      return turn(norm_of(a_.query_norm, head_, heads), x, pairs,
                   a_.q + (static_cast<int64_t>(row_) * heads + head_) * dim);
     }
     const float* values_at = x + a_.shape.kv_heads * dim;
@@ -173,7 +173,7 @@ class PlaceWarp {
     uint16_t* place = a_.plane + head_offset(a_.shape, slot_, head_ - heads);
     uint16_t* key = place + key_element(a_.shape, slot_, 0);
     const float inverse = a_.value_norm ? head_inverse_rms(values_at, dim) : 1.0f;
-    turn(x, pairs, a_.key_norm, key);
+    turn(norm_of(a_.key_norm, head_ - heads, a_.shape.kv_heads), x, pairs, key);
     const bool finite = put_values(values, inverse, place);
     if (finite) return;
     __syncwarp();  // other lanes wrote what follows
@@ -215,14 +215,26 @@ class PlaceWarp {
     }
   }
 
+  // The norm of a head, one of so many: its weights, and the elements that it is of, from so many
+  // before the head's on.
+  struct HeadNorm {
+    const float* weight;
+    int before, count;
+  };
+  SIMT_DEV HeadNorm norm_of(const float* weight, int head, int heads) const {
+    const int dim = a_.shape.head_dim;
+    if (weight == nullptr || !a_.whole_norms) return {weight, 0, dim};
+    return {weight + head * dim, head * dim, heads * dim};
+  }
+
   // Norms and turns a head, and rounds it.
-  SIMT_DEV void turn(const float* x, float2 (&pairs)[kPairs], const float* weight,
+  SIMT_DEV void turn(const HeadNorm& norm, const float* x, float2 (&pairs)[kPairs],
                      uint16_t* out) const {
     const int dim = a_.shape.head_dim;
-    if (weight != nullptr) {
+    if (norm.weight != nullptr) {
       float2 by[kPairs];
-      load_pairs(weight, by);
-      const float inverse = head_inverse_rms(x, dim);
+      load_pairs(norm.weight, by);
+      const float inverse = head_inverse_rms(x - norm.before, norm.count);
       SIMT_UNROLL
       for (int i = 0; i < kPairs; ++i) {
         pairs[i].x = pairs[i].x * inverse * by[i].x;
@@ -233,7 +245,7 @@ class PlaceWarp {
     for (int i = 0; i < kPairs; ++i) {
       const int p = i * 32 + lane_;
       const PairAt at = pair_at(p);
-      float u = pairs[i].x, v = pairs[i].y;
+      float u = limited(pairs[i].x), v = limited(pairs[i].y);
       if (p < turning_ / 2) {
         const float c = turns_[i].x, s = turns_[i].y;
         const float turned = simt::fma(u, c, -(v * s));
@@ -253,7 +265,7 @@ class PlaceWarp {
     SIMT_UNROLL
     for (int i = 0; i < kPairs * 2; ++i) {
       const int d = i * 32 + lane_;
-      const uint16_t value = simt::to_f16(a_.value_norm ? values[i] * inverse : values[i]);
+      const uint16_t value = simt::to_f16(limited(a_.value_norm ? values[i] * inverse : values[i]));
       if (d >= a_.shape.head_dim) continue;
       infinite |= (value & 0x7c00) == 0x7c00 ? 1 : 0;
       place[value_element(a_.shape, slot_, d)] = value;
@@ -262,6 +274,8 @@ class PlaceWarp {
     for (int mask = 16; mask > 0; mask /= 2) infinite |= simt::shuffle_xor(infinite, mask);
     return infinite == 0;
   }
+
+  SIMT_DEV float limited(float x) const { return a_.limit > 0.0f ? held(x, a_.limit) : x; }
 
   SIMT_DEV float head_inverse_rms(const float* x, int dim) const {
     float sum = 0.0f;

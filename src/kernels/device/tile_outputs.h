@@ -50,7 +50,7 @@ class TileOutputs {
       const float gate = finish(args_, of_gate, shared_.sums[row][at], inverse(row));
       const float up = finish(args_, of_up, shared_.sums[row][at + kPanel], inverse(row));
       args_.out[static_cast<int64_t>(first_row_ + row) * args_.out_stride + n] =
-          simt::to_bf16(activated(args_.glu, gate) * up);
+          simt::to_bf16(gated(args_.glu, gate, up));
     }
   }
 

@@ -2,16 +2,13 @@
 
 #include <algorithm>
 
+#include "model/device/device_experts.h"
 #include "model/device/device_top.h"
 
 namespace aerie {
 namespace {
 
 constexpr int64_t kPartialBytes = int64_t{64} << 20;
-
-int rounded_up(int n, int to) {
-  return (n + to - 1) / to * to;
-}
 
 int most_chunks(const ModelOptions& options) {
   int chunks = 1;
@@ -43,7 +40,8 @@ DeviceSizes::DeviceSizes(const Blueprint& blueprint, const ModelOptions& options
       device::partial_floats(shape, config.heads, device::kFewRows, most_chunks(options));
   partials = std::max(of_tile, std::min(of_few, kPartialBytes / 4));
   arrived = device::arrival_counters(shape, rows, most_chunks(options));
-  ordered = std::max(device::ordered_bytes(rows, std::max({hidden, attended, ffn})),
+  const int shared = has_experts(blueprint) ? rounded_up(config.shared_ffn, device::kStep) : 0;
+  ordered = std::max(device::ordered_bytes(rows, std::max({hidden, attended, ffn, shared})),
                      device::ordered_bytes(wanted, hidden));
 }
 
@@ -56,7 +54,7 @@ int64_t DeviceSizes::bytes(const Blueprint& blueprint, const ModelOptions& optio
   const int64_t head = int64_t{2} * hidden + int64_t{4} * (panels + logit_width + config.hidden);
   const int64_t top = DeviceTop::bytes(wanted, 1, ranks) + wanted * (2 * ranks + 1) * 4;
   return rows * row + wanted * head + (ranks > 0 ? top : 0) + (partials + arrived) * 4 + ordered +
-         PassInput::bytes(limits, blueprint.ropes);
+         PassInput::bytes(limits, blueprint.ropes) + DeviceExpertRunner::bytes(blueprint, rows);
 }
 
 Expected<DeviceBuffers> DeviceBuffers::create(device::Device& device, const DeviceSizes& sizes,

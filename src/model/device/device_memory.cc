@@ -54,11 +54,17 @@ Expected<void*> DevicePool::allocate(size_t bytes, std::string_view what) {
   return all_.back().as<void>();
 }
 
-Expected<const float*> DevicePool::upload(std::span<const float> values, std::string_view what) {
-  if (values.empty()) return static_cast<const float*>(nullptr);
-  AERIE_ASSIGN_OR_RETURN(void* memory, allocate(values.size_bytes(), what));
-  device_.copy_in(memory, values.data(), values.size_bytes());
+Expected<const void*> DevicePool::upload_bytes(std::span<const std::byte> bytes,
+                                               std::string_view what) {
+  if (bytes.empty()) return static_cast<const void*>(nullptr);
+  AERIE_ASSIGN_OR_RETURN(void* memory, allocate(bytes.size(), what));
+  device_.copy_in(memory, bytes.data(), bytes.size());
   if (!device_.wait()) return internal_error("{}", device_.error());
+  return static_cast<const void*>(memory);
+}
+
+Expected<const float*> DevicePool::upload(std::span<const float> values, std::string_view what) {
+  AERIE_ASSIGN_OR_RETURN(const void* memory, upload_bytes(std::as_bytes(values), what));
   return static_cast<const float*>(memory);
 }
 

@@ -13,6 +13,12 @@
 
 namespace aerie {
 
+// The least multiple of `to` that is not below n.
+template <typename T>
+constexpr T rounded_up(T n, int to) {
+  return (n + to - 1) / to * to;
+}
+
 // Moves, does not copy. The device must outlive it.
 class DeviceMemory {
  public:
@@ -55,6 +61,7 @@ class DevicePool {
   Expected<void*> allocate(size_t bytes, std::string_view what);
   // The values in memory of the device; null for none. They are copied before it returns.
   Expected<const float*> upload(std::span<const float> values, std::string_view what);
+  Expected<const void*> upload_bytes(std::span<const std::byte> bytes, std::string_view what);
   int64_t bytes() const { return bytes_; }
 
  private:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace aerie {
 device::Glu glu_of(kernels::Activation activation) {
@@ -10,9 +11,12 @@ device::Glu glu_of(kernels::Activation activation) {
       return device::Glu::kGeluTanh;
     case kernels::Activation::kGelu:
       return device::Glu::kGelu;
-    default:
-      return device::Glu::kSilu;
+    case kernels::Activation::kClampedSilu:
+      return device::Glu::kClampedSilu;
+    case kernels::Activation::kSilu:
+      break;
   }
+  return device::Glu::kSilu;
 }
 
 Expected<DeviceRunner> DeviceRunner::create(const Blueprint& blueprint, const ModelOptions& options,
@@ -23,7 +27,10 @@ Expected<DeviceRunner> DeviceRunner::create(const Blueprint& blueprint, const Mo
   AERIE_ASSIGN_OR_RETURN(PassInput input, PassInput::create(device, sizes.limits, blueprint.ropes));
   AERIE_ASSIGN_OR_RETURN(DeviceBuffers buffers,
                          DeviceBuffers::create(device, sizes, blueprint, options));
-  DeviceRunner runner(blueprint, sizes, device, std::move(input), std::move(buffers));
+  AERIE_ASSIGN_OR_RETURN(DeviceExpertRunner experts,
+                         DeviceExpertRunner::create(blueprint, options.max_rows, device));
+  DeviceRunner runner(blueprint, sizes, device, std::move(input), std::move(buffers),
+                      std::move(experts));
   AERIE_RETURN_IF_ERROR(
       runner.top_.allocate(device, sizes.wanted, 1, sizes.logit_width, sizes.ranks));
   return runner;
@@ -88,7 +95,9 @@ void DeviceRunner::attend(const DeviceLayer& layer, const LayerPlan& plan, uint1
   place.shape = shape;
   place.query_norm = layer.query_norm;
   place.key_norm = layer.key_norm;
+  place.whole_norms = blueprint_.query_key_norm == QueryKeyNorm::kRow;
   place.value_norm = blueprint_.value_norm;
+  place.limit = static_cast<float>(blueprint_.query_key_value_limit);
   place.eps = static_cast<float>(blueprint_.norm_eps);
   if (plan.rope != LayerPlan::kNoRope) {
     place.turns = input_.turns(plan.rope);
@@ -161,7 +170,20 @@ void DeviceRunner::add_to_stream(const device::Matrix& matrix, const DeviceMemor
   device_->add_normed(add);
 }
 
+void DeviceRunner::run_experts(const DeviceLayer& layer, const float* next_norm) {
+  DeviceExpertRunner::Input input;
+  input.product = product(device::kRowCount, shape_->sizes.rows, buffers_.input, sizes_.hidden);
+  input.product.norm = input_norm(buffers_.squares);
+  input.product.glu = glu_of(blueprint_.activation);
+  input.stream = input_.stream();
+  input.stream_stride = input_.stream_stride();
+  input.next = next_input(next_norm);
+  input.is_first = !std::exchange(ran_experts_, true);
+  experts_.run(layer.experts, input);
+}
+
 void DeviceRunner::feed_forward(const DeviceLayer& layer, const float* next_norm) {
+  if (layer.experts.any()) return run_experts(layer, next_norm);
   device::Product p = product(device::kRowCount, shape_->sizes.rows, buffers_.input, sizes_.hidden);
   p.norm = input_norm(buffers_.squares);
   p.out = buffers_.gated.as<uint16_t>();
@@ -282,7 +304,7 @@ void DeviceRunner::begin(const float* norm) {
 
 void DeviceRunner::run(const DeviceWeights& weights, const PassShape& shape,
                        std::span<uint16_t* const> planes) {
-  shape_ = &shape;
+  start(shape);
   const auto is_skipped = [&](int layer) {
     return std::ranges::binary_search(shape.skipped, layer);
   };

@@ -7,6 +7,7 @@
 #include "kernels/device/device.h"
 #include "model/blueprint.h"
 #include "model/device/device_buffers.h"
+#include "model/device/device_experts.h"
 #include "model/device/device_top.h"
 #include "model/device/device_weights.h"
 #include "model/device/pass_graphs.h"
@@ -15,7 +16,6 @@
 
 namespace aerie {
 
-// Of the activations that devices have code for (check_device_code()).
 device::Glu glu_of(kernels::Activation activation);
 
 class DeviceRunner {
@@ -29,6 +29,7 @@ class DeviceRunner {
   const DeviceBuffers& buffers() const { return buffers_; }
   const DeviceSizes& sizes() const { return sizes_; }
   DeviceTop& top() { return top_; }
+  const DeviceExpertRunner& experts() const { return experts_; }
 
   // The pass that the input was built and sent for, in a cache with these planes. Logits, states,
   // taps and best tokens are in the buffers then.
@@ -43,7 +44,10 @@ class DeviceRunner {
   };
   // For what is made of layers and is no model: begins such a pass, whose shape must stay until it
   // is over.
-  void start(const PassShape& shape) { shape_ = &shape; }
+  void start(const PassShape& shape) {
+    shape_ = &shape;
+    ran_experts_ = false;
+  }
   // One layer, with queries, keys and values of this input, or of the stream's norm.
   void run_layer(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane,
                  const Input& input) {
@@ -56,12 +60,13 @@ class DeviceRunner {
 
  private:
   DeviceRunner(const Blueprint& blueprint, const DeviceSizes& sizes, device::Device& device,
-               PassInput input, DeviceBuffers buffers)
+               PassInput input, DeviceBuffers buffers, DeviceExpertRunner experts)
       : blueprint_(blueprint),
         sizes_(sizes),
         device_(&device),
         input_(std::move(input)),
-        buffers_(std::move(buffers)) {}
+        buffers_(std::move(buffers)),
+        experts_(std::move(experts)) {}
 
   void begin(const float* norm);
   Input normed_stream() const {
@@ -72,6 +77,7 @@ class DeviceRunner {
   void project(const DeviceLayer& layer, const Input& input);
   void attend(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane);
   void feed_forward(const DeviceLayer& layer, const float* next_norm);
+  void run_experts(const DeviceLayer& layer, const float* next_norm);
   void add_to_stream(const device::Matrix& matrix, const DeviceMemory& x, int x_stride,
                      const float* post_norm, const float* next_norm);
   void tap(int layer);
@@ -87,8 +93,10 @@ class DeviceRunner {
   device::Device* device_;
   PassInput input_;
   DeviceBuffers buffers_;
+  DeviceExpertRunner experts_;
   DeviceTop top_;
   const PassShape* shape_ = nullptr;  // of the pass under way
+  bool ran_experts_ = false;          // in a layer of it
 };
 
 }  // namespace aerie

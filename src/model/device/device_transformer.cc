@@ -65,6 +65,7 @@ class DeviceTransformer final : public Model {
   PassGraphs graphs_;
   DeviceLogits logits_;
   DeviceMemory states_, taps_, best_parts_;  // of the host
+  DeviceMemory expert_reads_;                // the same; of models with experts alone
   std::vector<BestToken> best_;
 };
 
@@ -82,6 +83,7 @@ Status DeviceTransformer::allocate() {
   AERIE_RETURN_IF_ERROR(host(best_parts_, found * wanted * sizeof(float)));
   best_.reserve(wanted);
   AERIE_RETURN_IF_ERROR(host(states_, wanted * hidden));
+  if (has_experts(blueprint_)) AERIE_RETURN_IF_ERROR(host(expert_reads_, sizeof(int32_t)));
   return host(taps_, static_cast<size_t>(options_.max_rows) *
                          static_cast<size_t>(options_.max_taps) * hidden);
 }
@@ -165,6 +167,7 @@ void DeviceTransformer::bring_back(const ForwardBatch& batch, const PassSizes& s
   bring_best(wanted, best);
   device_.copy_out(states_.as<void>(), buffers.states.as<void>(), states * sizeof(float));
   device_.copy_out(taps_.as<void>(), buffers.taps.as<void>(), taps * sizeof(float));
+  device_.copy_out(expert_reads_.as<void>(), runner_.experts().reads(), expert_reads_.size());
   logits_.start(buffers.logits.as<float>(), wanted);
   if (!device_.wait()) {
     out.status = internal_error("{}", device_.error());
@@ -174,6 +177,7 @@ void DeviceTransformer::bring_back(const ForwardBatch& batch, const PassSizes& s
   out.vocab = runner_.sizes().logit_width;
   out.state_width = static_cast<int>(hidden);
   out.tap_width = static_cast<int>(batch.tap_layers.size() * hidden);
+  if (expert_reads_.size() > 0) out.experts = *expert_reads_.as<int32_t>();
   out.source = &logits_;
   out.best = best_;
   out.states = {states_.as<float>(), states};

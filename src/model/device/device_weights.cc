@@ -31,9 +31,13 @@ class Loader {
       AERIE_RETURN_IF_ERROR(matrix(*input, out.inputs.emplace_back()));
     }
     AERIE_RETURN_IF_ERROR(matrix(from.o, out.o));
-    if (from.gate.weight.n > 0) AERIE_RETURN_IF_ERROR(matrix(from.gate, out.gate));
-    AERIE_RETURN_IF_ERROR(matrix(from.up, out.up));
-    AERIE_RETURN_IF_ERROR(matrix(from.down, out.down));
+    if (from.experts.router.weight.n > 0) {
+      AERIE_ASSIGN_OR_RETURN(out.experts, DeviceExperts::create(from.experts, pool_));
+    } else {
+      if (from.gate.weight.n > 0) AERIE_RETURN_IF_ERROR(matrix(from.gate, out.gate));
+      AERIE_RETURN_IF_ERROR(matrix(from.up, out.up));
+      AERIE_RETURN_IF_ERROR(matrix(from.down, out.down));
+    }
     AERIE_RETURN_IF_ERROR(vector(from.attention_norm.weight, out.attention_norm));
     AERIE_RETURN_IF_ERROR(vector(from.ffn_norm.weight, out.ffn_norm));
     AERIE_RETURN_IF_ERROR(vector(from.attention_post_norm.weight, out.attention_post_norm));
@@ -49,26 +53,35 @@ class Loader {
 
 // What is wrong with one layer's plan; null: nothing.
 const char* what_of_layer(const LayerPlan& plan) {
-  if (plan.experts) return "experts";
   if (plan.head_dim > 0 || plan.kv_heads > 0 || plan.ffn > 0) return "layers of several widths";
   if (plan.kv_source >= 0) return "layers that read another's keys and values";
   if (plan.keys_are_values) return "keys that are the values";
   return nullptr;
 }
 
+const char* what_of_experts(const Blueprint& b) {
+  if (!has_experts(b)) return nullptr;
+  if (b.router.score != ExpertRouter::Score::kSoftmax || b.router.corrected) {
+    return "experts chosen by sigmoids";
+  }
+  if (b.router.groups > 1) return "groups of experts";
+  if (b.config.experts > device::kMostExperts) return "so many experts";
+  if (b.config.used_experts > device::kMostUsedExperts) return "so many experts of a token";
+  if (!b.gated) return "experts without gates";
+  if (b.post_norms) return "norms behind experts";
+  return nullptr;
+}
+
 const char* what_is_missing(const Blueprint& b) {
   const ModelConfig& c = b.config;
+  if (const char* what = what_of_experts(b); what != nullptr) return what;
   for (const LayerPlan& plan : b.layers) {
     if (const char* what = what_of_layer(plan); what != nullptr) return what;
   }
   if (c.latent.rank > 0) return "latent attention";
   if (c.count_linear() > 0) return "layers with linear attention";
   if (b.norm != NormKind::kRms) return "layer norms";
-  if (b.query_key_norm == QueryKeyNorm::kRow) return "norms of all queries together";
-  if (b.query_key_value_limit != 0.0) return "queries and keys within a limit";
   if (b.attention_gate) return "gated attention";
-  if (b.attention_sinks) return "attention sinks";
-  if (b.activation == kernels::Activation::kClampedSilu) return "a clamped activation";
   if (b.experts_beside || b.per_layer_width > 0 || b.layer_scales) return "inputs of each layer";
   if (b.learned_positions) return "learned positions";
   if (b.post_norms && b.residual_scale != 1.0) return "scaled branches with norms";

@@ -7,6 +7,7 @@
 #include "format/model_file.h"
 #include "kernels/device/device.h"
 #include "model/blueprint.h"
+#include "model/device/device_experts.h"
 #include "model/device/device_memory.h"
 #include "model/model.h"
 #include "model/transformer_weights.h"
@@ -16,6 +17,7 @@ namespace aerie {
 struct DeviceLayer {
   std::vector<device::Matrix> inputs;  // of queries, keys and values
   device::Matrix o, gate, up, down;    // no gate if the feed-forward has none
+  DeviceExperts experts;               // instead of gate, up and down
   // In device memory; null where the blueprint has none.
   const float* attention_norm = nullptr;
   const float* ffn_norm = nullptr;

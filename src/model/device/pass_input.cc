@@ -11,10 +11,6 @@ namespace {
 constexpr int64_t kRowInts = sizeof(device::PassRow) / sizeof(int32_t);
 constexpr int64_t kTileInts = sizeof(device::PassTile) / sizeof(int32_t);
 
-int rounded_up(int n, int to) {
-  return (n + to - 1) / to * to;
-}
-
 constexpr int64_t aligned(int64_t n) {
   return (n + 3) / 4 * 4;
 }

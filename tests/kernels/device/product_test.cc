@@ -8,14 +8,12 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
-#include "kernels/device/pack.h"
 #include "kernels/simt/emulation.h"
-#include "tensor/blocks.h"
 #include "tests/testing/device/device_array.h"
+#include "tests/testing/device/random_weights.h"
 #include "tests/testing/device/test_device.h"
 
 namespace aerie::device::product_test {
@@ -24,81 +22,11 @@ constexpr int kMostRows = 256;
 
 using test::device_of_tests;
 
+using test::Random;
+using test::Weights;
+
 template <typename T>
 using Memory = test::DeviceArray<T>;
-
-class Random {
- public:
-  explicit Random(uint32_t seed) : engine_(seed) {}
-  float number() { return std::normal_distribution<float>()(engine_); }
-  uint8_t byte() { return static_cast<uint8_t>(engine_()); }
-  std::vector<float> numbers(size_t count) {
-    std::vector<float> values(count);
-    for (float& value : values) value = number();
-    return values;
-  }
-  std::vector<float> positive(size_t count) {
-    std::vector<float> values = numbers(count);
-    for (float& value : values) value = value * value * kStep;
-    return values;
-  }
-  std::vector<uint16_t> bf16(size_t count) {
-    std::vector<uint16_t> values(count);
-    for (uint16_t& value : values) value = f32_to_bf16(number());
-    return values;
-  }
-
- private:
-  std::mt19937 engine_;
-};
-
-// Codes may be any bytes; of numbers of 16 bits, a part of them, the exponents are kept small.
-std::vector<uint8_t> random_codes(Random& random, size_t bytes) {
-  std::vector<uint8_t> codes(bytes);
-  for (uint8_t& code : codes) code = random.byte();
-  return codes;
-}
-std::vector<uint8_t> random_halves(Random& random, size_t bytes) {
-  std::vector<uint8_t> halves = random_codes(random, bytes);
-  for (size_t i = 1; i < bytes; i += 2) halves[i] = static_cast<uint8_t>((halves[i] & 0x83) | 0x2c);
-  return halves;
-}
-
-class Weights {
- public:
-  Weights(Random& random, MatrixKind kind, int n, int k)
-      : bytes_(panel_bytes(kind, k)),
-        codes_(kind == MatrixKind::kBf16 || kind == MatrixKind::kBf16x2
-                   ? random_halves(random, all(n, bytes_.codes))
-                   : random_codes(random, all(n, bytes_.codes))),
-        scales_(kind == MatrixKind::kQ4 || kind == MatrixKind::kQ8
-                    ? random_halves(random, all(n, bytes_.scales))
-                    : random_codes(random, all(n, bytes_.scales))),
-        supers_(random_halves(random, all(n, bytes_.supers))),
-        bias_(random.numbers(static_cast<size_t>(n))) {
-    matrix_ = {kind, n, static_cast<int>(panels_of(n)), static_cast<int>(steps_of(k))};
-    matrix_.codes = codes_.data();
-    matrix_.scales = scales_.data();
-    matrix_.supers = supers_.data();
-  }
-  const Matrix& matrix() const { return matrix_; }
-  Matrix biased() const {
-    Matrix matrix = matrix_;
-    matrix.bias = bias_.data();
-    matrix.factor = 0.75f;
-    return matrix;
-  }
-
- private:
-  static size_t all(int n, int64_t bytes) {
-    return static_cast<size_t>(std::max<int64_t>(panels_of(n) * bytes, 16));
-  }
-
-  MatrixBytes bytes_;
-  Memory<uint8_t> codes_, scales_, supers_;
-  Memory<float> bias_;
-  Matrix matrix_;
-};
 
 struct Results {
   std::vector<float> y, squares;

@@ -263,7 +263,11 @@ TEST_F(DevicePass, RefusesWhatItCannotCompute) {
   EXPECT_TRUE(check_device_code(blueprint).ok());
   Blueprint experts = blueprint;
   experts.layers[0].experts = true;
-  EXPECT_NE(check_device_code(experts).message().find("experts"), std::string::npos);
+  EXPECT_TRUE(check_device_code(experts).ok());
+  experts.router.score = ExpertRouter::Score::kSigmoid;
+  EXPECT_NE(check_device_code(experts).message().find("sigmoid"), std::string::npos);
+  experts.router = {.groups = 4};
+  EXPECT_NE(check_device_code(experts).message().find("groups"), std::string::npos);
   Blueprint norms = blueprint;
   norms.norm = NormKind::kLayer;
   EXPECT_NE(check_device_code(norms).message().find("layer norms"), std::string::npos);
