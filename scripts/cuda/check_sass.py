@@ -28,7 +28,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FETCHED = ROOT / "build/nvcc/nvidia/cu13/bin/cuobjdump"
 # MatrixKind of src/kernels/device/device.h.
-KINDS = ("kBf16", "kBf16x2", "kQ4", "kQ4K", "kQ8", "kQ6K")
+KINDS = ("kBf16", "kBf16x2", "kQ4", "kQ4K", "kQ8", "kQ6K", "kFp4")
 
 
 def products_of_1024(kind, panels, tiles):

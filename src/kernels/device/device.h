@@ -28,6 +28,7 @@ enum class MatrixKind : uint8_t {
   kQ4K,     // code * d * s - dmin * m, 8-bit s and m for each 32, binary16 d and dmin for each 256
   kQ8,      // code * scale, int8; a binary16 scale for each 32
   kQ6K,     // (code - 32) * d * s, 6 bits; int8 s for each 16, binary16 d for each 256
+  kFp4,     // 2 * E2M1 * scale, a bfloat16 scale for each 32 of k
 };
 
 inline constexpr int kPanel = 16;      // outputs side by side

@@ -5,7 +5,9 @@
 #include <type_traits>
 
 #include "kernels/device/attention/device_attention.h"
-#include "kernels/device/experts/launch_experts.h"
+#include "kernels/device/experts/add_experts.h"
+#include "kernels/device/experts/launch_expert_product.h"
+#include "kernels/device/experts/route.h"
 #include "kernels/device/launch_product.h"
 #include "kernels/device/rows.h"
 #include "kernels/device/top.h"
@@ -87,18 +89,9 @@ class DeviceImpl final : public Device {
   void move_entries(const MoveEntries& args) override;
   void best(const Best& args) override;
   void top(const Top& args) override;
-  void route(const Route& args) override {
-    use();
-    note(launch_route(args, stream_), "choosing experts");
-  }
-  void expert_product(const ExpertProduct& args) override {
-    use();
-    note(launch_expert_product(args, stream_), "a product of experts");
-  }
-  void add_experts(const AddExperts& args) override {
-    use();
-    note(launch_add_experts(args, stream_), "adding what experts give");
-  }
+  void route(const Route& args) override;
+  void expert_product(const ExpertProduct& args) override;
+  void add_experts(const AddExperts& args) override;
 
   void start_clock() override;
   double stop_clock() override;
@@ -322,6 +315,25 @@ void DeviceImpl::top(const Top& args) {
       "finding the best tokens", top_kernel,
       {dim3(kBestParts, args.most_rows * args.each), dim3(kRowThreads), sizeof(TopShared), true},
       args);
+}
+
+void DeviceImpl::route(const Route& args) {
+  use();
+  launch_kernel("choosing experts", route_kernel,
+                {dim3(1), dim3(kRouteThreads), sizeof(RouteShared), true}, args);
+}
+
+void DeviceImpl::expert_product(const ExpertProduct& args) {
+  use();
+  note(launch_expert_product(args, stream_), "a product of experts");
+}
+
+void DeviceImpl::add_experts(const AddExperts& args) {
+  use();
+  launch_kernel("adding what experts give", add_experts_kernel,
+                {dim3((args.width + kRowThreads - 1) / kRowThreads, args.most_rows),
+                 dim3(kRowThreads), 0, true},
+                args);
 }
 
 void DeviceImpl::start_clock() {

@@ -220,6 +220,8 @@ cudaError_t launch_product(const Product& product, cudaStream_t stream) {
       return launch_kind<MatrixKind::kQ8>(args, product, stream);
     case MatrixKind::kQ6K:
       return launch_kind<MatrixKind::kQ6K>(args, product, stream);
+    case MatrixKind::kFp4:
+      return launch_kind<MatrixKind::kFp4>(args, product, stream);
   }
   return cudaErrorInvalidValue;
 }

@@ -139,7 +139,7 @@ void pack_bytes(const CodePanel& panel, int zero, int64_t s, std::byte* to) {
   });
 }
 
-// binary16 of outputs g and g + 8 for each group: [g][group][2].
+// Of outputs g and g + 8 for each group, as the type has it: [g][group][2].
 void pack_scales(const CodePanel& panel, int64_t s, std::byte* to) {
   for (int g = 0; g < 8; ++g) {
     for (int64_t group = 0; group < kGroups; ++group) {
@@ -200,6 +200,7 @@ void pack_codes(const TensorView& weights, MatrixKind kind, int64_t index, std::
     std::byte* scale = scales + s * of_scales;
     switch (kind) {
       case MatrixKind::kQ4:
+      case MatrixKind::kFp4:  // codes are what they stand for
         pack_nibbles(panel, false, s, to);
         pack_scales(panel, s, scale);
         break;
@@ -233,8 +234,9 @@ void pack_codes(const TensorView& weights, MatrixKind kind, int64_t index, std::
 MatrixKind kind_of(DType type) {
   switch (type) {
     case DType::kBF16:
-    case DType::kMXFP4:  // powers of two times 2 bits
       return MatrixKind::kBf16;
+    case DType::kMXFP4:
+      return MatrixKind::kFp4;
     case DType::kQ4_0:
       return MatrixKind::kQ4;
     case DType::kQ4_K:
@@ -264,6 +266,7 @@ MatrixBytes panel_bytes(MatrixKind kind, int64_t k) {
     case MatrixKind::kBf16x2:
       return {4096 * steps, 0, 0};
     case MatrixKind::kQ4:
+    case MatrixKind::kFp4:
       return {512 * steps, 64 * steps, 0};
     case MatrixKind::kQ4K:
       return {512 * steps, 64 * steps, 64 * supers};

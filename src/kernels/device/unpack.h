@@ -159,6 +159,26 @@ struct Unpack<MatrixKind::kQ6K> : Sizes<768, 64, 32, true> {
   }
 };
 
+template <>
+struct Unpack<MatrixKind::kFp4> : Sizes<512, 64, 0, false> {
+  static constexpr int kTerms = 1;
+  // A number's sign, exponent and last bit in the places of a bfloat16's are 2^-126 of it, exactly,
+  // subnormal or not.
+  SIMT_DEV static void step(const Codes<Unpack>& c, int step, Fragment& a, int) {
+    const uint32_t word = part_of(c.whole[0], step);
+    SIMT_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t sizes = i < 2 ? word << (6 - 4 * i) : word >> (4 * i - 6);
+      const uint32_t both = simt::and_or(word << (12 - 4 * i), 0x80008000u, sizes & 0x01c001c0u);
+      a[i] = simt::mul_bf16x2(both, 0x7f007f00u);  // 2^127
+    }
+  }
+  SIMT_DEV static float2 scale(const Codes<Unpack>& c, int group) {
+    const uint32_t both = part_of(c.scales, group);
+    return {simt::float_of(both << 16), simt::float_of(both & 0xffff0000u)};
+  }
+};
+
 // A lane's codes from where a panel's 64 of k lie in shared memory.
 template <MatrixKind kKind>
 struct Reader {

@@ -85,6 +85,16 @@ SIMT_DEV uint32_t sub_bf16x2(uint32_t a, uint32_t b) {
   return difference;
 }
 
+SIMT_DEV uint32_t mul_bf16x2(uint32_t a, uint32_t b) {
+  uint32_t product;
+#if __CUDA_ARCH__ >= 900
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+#else
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
+#endif
+  return product;
+}
+
 // (word & mask) | bits in one instruction.
 SIMT_DEV uint32_t and_or(uint32_t word, uint32_t mask, uint32_t bits) {
   uint32_t result;

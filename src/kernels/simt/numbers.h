@@ -72,4 +72,11 @@ inline uint32_t sub_bf16x2(uint32_t a, uint32_t b) {
                    float_of(a & 0xffff0000u) - float_of(b & 0xffff0000u));
 }
 
+// A product of two of eight bits each has sixteen, which a float holds, unless it is subnormal and
+// not exact.
+inline uint32_t mul_bf16x2(uint32_t a, uint32_t b) {
+  return pack_bf16(float_of(a << 16) * float_of(b << 16),
+                   float_of(a & 0xffff0000u) * float_of(b & 0xffff0000u));
+}
+
 }  // namespace simt

@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "tests/decode/exactness.h"
+#include "tests/model/families/family_goldens.h"
 #include "tests/testing/device/test_device.h"
 
 namespace aerie::device_exact_test {
@@ -68,5 +71,35 @@ TEST(DeviceExactBatch, WithPrefixesThatAreKept) {
   for (test::Request& request : setting.requests) request.options.max_tokens = 16;
   EXPECT_EQ(serve_twice(setting, 7).difference, "");
 }
+
+// Rows of a verify pass choose experts of their own, whoever else is in it.
+class DeviceExactExperts : public testing::TestWithParam<std::string> {};
+
+TEST_P(DeviceExactExperts, ChangeNoToken) {
+  const auto file = open_family_model(GetParam());
+  ASSERT_NE(file, nullptr);
+  for (const DraftKind kind : {DraftKind::kSameModel, DraftKind::kProphetTree}) {
+    for (const double temperature : {0.0, 0.9}) {
+      SCOPED_TRACE(fmt::format("{}, temperature {}", draft_kind_name(kind), temperature));
+      Setting setting;
+      setting.target = &*file;
+      setting.positions = 120;
+      setting.device = &test::device_of_tests();
+      setting.kind = kind;
+      setting.chunk = 13;
+      setting.requests.push_back(
+          request_with(sampling_with(temperature, Filter::kNone, 7), 30, 40));
+      setting.requests.push_back(request_with(sampling_with(temperature, Filter::kNone, 8), 20, 9));
+      const Comparison comparison = compare_with_plain(setting);
+      EXPECT_EQ(comparison.difference, "");
+      EXPECT_GT(comparison.speculative.of[0].stats.mean_accepted_length(), 1.5);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, DeviceExactExperts,
+                         testing::Values("gpt-oss", "granitemoe", "mixtral", "olmoe-clipped",
+                                         "qwen2-moe", "qwen3-moe-dense"),
+                         family_test_name);
 
 }  // namespace aerie::device_exact_test

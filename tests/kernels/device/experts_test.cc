@@ -311,12 +311,13 @@ TEST_P(ExpertBits, ArePairsOwn) {
 }
 
 std::string name_of(const testing::TestParamInfo<MatrixKind>& info) {
-  static const char* const names[] = {"bf16", "bf16x2", "q4", "q4_k", "q8", "q6_k"};
+  static const char* const names[] = {"bf16", "bf16x2", "q4", "q4_k", "q8", "q6_k", "fp4"};
   return names[static_cast<int>(info.param)];
 }
 INSTANTIATE_TEST_SUITE_P(Kinds, ExpertBits,
                          testing::Values(MatrixKind::kBf16, MatrixKind::kBf16x2, MatrixKind::kQ4,
-                                         MatrixKind::kQ4K, MatrixKind::kQ8, MatrixKind::kQ6K),
+                                         MatrixKind::kQ4K, MatrixKind::kQ8, MatrixKind::kQ6K,
+                                         MatrixKind::kFp4),
                          name_of);
 
 // Of GPUs whose blocks have less shared memory the bits are the same; or it is known before.

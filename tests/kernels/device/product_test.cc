@@ -211,12 +211,13 @@ TEST_P(ProductBits, OfLongRows) {
 }
 
 std::string name_of(const testing::TestParamInfo<MatrixKind>& info) {
-  static const char* const names[] = {"bf16", "bf16x2", "q4", "q4_k", "q8", "q6_k"};
+  static const char* const names[] = {"bf16", "bf16x2", "q4", "q4_k", "q8", "q6_k", "fp4"};
   return names[static_cast<int>(info.param)];
 }
 INSTANTIATE_TEST_SUITE_P(Kinds, ProductBits,
                          testing::Values(MatrixKind::kBf16, MatrixKind::kBf16x2, MatrixKind::kQ4,
-                                         MatrixKind::kQ4K, MatrixKind::kQ8, MatrixKind::kQ6K),
+                                         MatrixKind::kQ4K, MatrixKind::kQ8, MatrixKind::kQ6K,
+                                         MatrixKind::kFp4),
                          name_of);
 
 }  // namespace aerie::device::product_test

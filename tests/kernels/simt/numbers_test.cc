@@ -96,4 +96,20 @@ TEST(NarrowNumbers, SumsOfPairsRoundOnce) {
   EXPECT_EQ(simt::sub_bf16x2(ones, ones), 0u);
 }
 
+TEST(NarrowNumbers, ProductsOfPairsRoundOnce) {
+  std::mt19937 random(4);
+  for (int i = 0; i < 200000; ++i) {
+    const uint32_t a = random(), b = random();
+    for (int half = 0; half < 32; half += 16) {
+      const double x = simt::from_bf16(static_cast<uint16_t>(a >> half));
+      const double y = simt::from_bf16(static_cast<uint16_t>(b >> half));
+      // What is below a float's own normal numbers may round twice.
+      if (!std::isfinite(x) || !std::isfinite(y) || std::abs(x * y) < 0x1p-126) continue;
+      ASSERT_EQ(simt::mul_bf16x2(a, b) >> half & 0xffff, rounded(x * y)) << a << ' ' << b;
+    }
+  }
+  // Of subnormal numbers by powers of two exactly.
+  EXPECT_EQ(simt::mul_bf16x2(0x80400040u, 0x7f007f00u), 0xbf803f80u);
+}
+
 }  // namespace aerie::numbers_test

@@ -139,7 +139,7 @@ std::string type_name(const testing::TestParamInfo<DType>& param) {
 // One for each layout of weights, and one that is neither.
 INSTANTIATE_TEST_SUITE_P(Types, DeviceModel,
                          testing::Values(DType::kQ4_0, DType::kQ8_0, DType::kBF16, DType::kF32,
-                                         DType::kQ4_K, DType::kQ6_K, DType::kQ5_0),
+                                         DType::kQ4_K, DType::kQ6_K, DType::kMXFP4, DType::kQ5_0),
                          type_name);
 // Two and eight query heads to one of keys.
 INSTANTIATE_TEST_SUITE_P(Types, DeviceTree, testing::Values(DType::kQ4_0, DType::kQ6_K), type_name);

@@ -56,7 +56,8 @@ class Weights {
         codes_(kind == device::MatrixKind::kBf16 || kind == device::MatrixKind::kBf16x2
                    ? random_halves(random, all(n, bytes_.codes))
                    : random_codes(random, all(n, bytes_.codes))),
-        scales_(kind == device::MatrixKind::kQ4 || kind == device::MatrixKind::kQ8
+        scales_(kind == device::MatrixKind::kQ4 || kind == device::MatrixKind::kQ8 ||
+                        kind == device::MatrixKind::kFp4
                     ? random_halves(random, all(n, bytes_.scales))
                     : random_codes(random, all(n, bytes_.scales))),
         supers_(random_halves(random, all(n, bytes_.supers))),

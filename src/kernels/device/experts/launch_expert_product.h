@@ -1,4 +1,4 @@
-// What experts take of a device.
+// Which kernel a product of experts is.
 #pragma once
 
 #include "kernels/device/device.h"
@@ -6,8 +6,6 @@
 
 namespace aerie::device {
 
-cudaError_t launch_route(const Route& args, cudaStream_t stream);
 cudaError_t launch_expert_product(const ExpertProduct& args, cudaStream_t stream);
-cudaError_t launch_add_experts(const AddExperts& args, cudaStream_t stream);
 
 }  // namespace aerie::device

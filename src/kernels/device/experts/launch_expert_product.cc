@@ -1,8 +1,6 @@
-#include "kernels/device/experts/launch_experts.h"
+#include "kernels/device/experts/launch_expert_product.h"
 
-#include "kernels/device/experts/add_experts.h"
 #include "kernels/device/experts/expert_product.h"
-#include "kernels/device/experts/route.h"
 #include "kernels/device/product_args.h"
 
 namespace aerie::device {
@@ -80,9 +78,11 @@ auto with_kind(MatrixKind kind, const Use& use) {
     case MatrixKind::kQ8:
       return use(OfKind<MatrixKind::kQ8>());
     case MatrixKind::kQ6K:
+      return use(OfKind<MatrixKind::kQ6K>());
+    case MatrixKind::kFp4:
       break;
   }
-  return use(OfKind<MatrixKind::kQ6K>());
+  return use(OfKind<MatrixKind::kFp4>());
 }
 
 }  // namespace
@@ -101,19 +101,6 @@ cudaError_t launch_expert_product(const ExpertProduct& p, cudaStream_t stream) {
   args.tile_count = p.tile_count;
   return with_kind(p.product.w[0].kind,
                    [&](auto of_kind) { return of_kind.launch(p, args, stream); });
-}
-
-cudaError_t launch_route(const Route& args, cudaStream_t stream) {
-  return simt::launch(route_kernel, {dim3(1), dim3(kRouteThreads), sizeof(RouteShared), true},
-                      stream, args);
-}
-
-cudaError_t launch_add_experts(const AddExperts& args, cudaStream_t stream) {
-  const int parts = (args.width + kRowThreads - 1) / kRowThreads;
-  return simt::launch(add_experts_kernel,
-                      {dim3(static_cast<unsigned>(parts), static_cast<unsigned>(args.most_rows)),
-                       dim3(kRowThreads), 0, true},
-                      stream, args);
 }
 
 }  // namespace aerie::device
