@@ -46,6 +46,7 @@ def products_of_1024(kind, panels, tiles):
 # Kernels that multiply; of products of weights the kind, the panels of a block and its tiles of 8 rows
 # (and the KiB of memory that a block may have, and the rows that come with its codes).
 PRODUCT = re.compile(r"product_kernel<(?P<kind>\w+), (?P<panels>\d), (?P<tiles>\d), \d+, \d>"
+                     r"|expert_product_kernel<(?P<of_expert>\w+), (?P<expert_tiles>\d), \d+>"
                      r"|tile_product_kernel<(?P<of_tile>\w+), (?P<of_warp>\d)>"
                      r"|group_product_kernel<(?P<of_group>\w+)>")
 # Those are empty where there are no groups of warps that multiply.
@@ -156,6 +157,8 @@ def shape_of(name):
         return None
     if match["kind"]:
         return match["kind"], int(match["panels"]), int(match["tiles"])
+    if match["of_expert"]:
+        return match["of_expert"], 2, int(match["expert_tiles"])
     if match["of_group"]:
         return match["of_group"], 1, None
     return match["of_tile"], int(match["of_warp"]), 8

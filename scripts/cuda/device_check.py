@@ -14,7 +14,8 @@ that fails stops no other. Exits with 1 if one failed.
   ids         tiny models of each type: the emulator's ids on the GPU, greedy and sampled, alone and with drafts
   sanitizer   a short run under compute-sanitizer: memory, races, barriers, memory that nobody wrote
   bf16, q4    passes of an 8B shape against the limits of the GPU (aerie bench verify)
-  rounds      rounds of that shape with simulated acceptance
+  experts     passes of OLMoE's shape, whose rows use 8 of 64 experts, in 4 bits
+  rounds      rounds of the 8B shape with simulated acceptance
   heads       rounds of that shape with an EAGLE-3 head of random weights
   server      a server of a 1B shape with 1 to 64 clients
 """
@@ -195,10 +196,10 @@ def sanitizer(check, result):
                                  "--temp", "0", "--speculate", "ngram")
 
 
-def verify(kind):
+def verify(shape, kind):
     def stage(check, result):
         check.need_gpu()
-        result |= check.aerie("bench", "verify", "--shape", "llama-8b", "--type", kind, "--device", check.device)
+        result |= check.aerie("bench", "verify", "--shape", shape, "--type", kind, "--device", check.device)
     return stage
 
 
@@ -259,7 +260,8 @@ def answers(port):
 # The seconds that each may take.
 STAGES = {
     "peak": (peak, 40), "tests": (tests, 60), "operations": (operations, 60), "ids": (ids, 90),
-    "sanitizer": (sanitizer, 100), "bf16": (verify("bf16"), 100), "q4": (verify("q4_0"), 80), "rounds": (rounds, 60),
+    "sanitizer": (sanitizer, 100), "bf16": (verify("llama-8b", "bf16"), 100),
+    "q4": (verify("llama-8b", "q4_0"), 80), "experts": (verify("olmoe-7b", "q4_0"), 60), "rounds": (rounds, 60),
     "heads": (heads, 90),
     "server": (server, 90),
 }
@@ -311,7 +313,7 @@ def table(check, results):
     for name, outcome in results.items():
         lines.append(f"{name:<10} {outcome['state']:<8} {outcome['seconds']:6.1f} s  {outcome.get('why', '')}".rstrip())
         result = outcome.get("result", {})
-        if name in ("bf16", "q4"):
+        if name in ("bf16", "q4", "experts"):
             lines += passes(result)
         elif name == "operations":
             lines.append(result.get("text", ""))

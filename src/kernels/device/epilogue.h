@@ -31,7 +31,6 @@ struct ProductArgs {
   int most_rows;
   const uint16_t* x;
   int x_stride;
-  const int32_t* from;  // rows of x and norm that rows are of; null: the same
   void* ordered;
   InputNorm norm;
   Output output;
@@ -67,11 +66,6 @@ SIMT_DEV PanelPlace panel_place(const ProductArgs& a, int index) {
     ++part;
   }
   return {part, index};
-}
-
-// Of a row, the one of x and of the norms.
-SIMT_DEV int source_row(const ProductArgs& a, int row) {
-  return a.from != nullptr ? a.from[row] : row;
 }
 
 // The first step of a segment.
@@ -116,9 +110,8 @@ struct Finish {
   bool has_bias;
 };
 // `at`: the output's number in its part.
-SIMT_DEV Finish finish_of(const ProductArgs& a, int part, int at) {
-  const float* bias = a.parts[part].bias;
-  return {a.parts[part].factor, bias != nullptr ? bias[at] : 0.0f, bias != nullptr};
+SIMT_DEV Finish finish_of(const ProductArgs::Part& part, int at) {
+  return {part.factor, part.bias != nullptr ? part.bias[at] : 0.0f, part.bias != nullptr};
 }
 
 // The product with its factors, bias and cap.
@@ -131,8 +124,9 @@ SIMT_DEV float finish(const ProductArgs& a, const Finish& of, float sum, float i
   if (a.soft_cap != 0.0f) value = a.soft_cap * simt::tanh(simt::divide(value, a.soft_cap));
   return value;
 }
-SIMT_DEV float finish(const ProductArgs& a, int part, int at, float sum, float inverse) {
-  return finish(a, finish_of(a, part, at), sum, inverse);
+SIMT_DEV float finish(const ProductArgs& a, const ProductArgs::Part& part, int at, float sum,
+                      float inverse) {
+  return finish(a, finish_of(part, at), sum, inverse);
 }
 
 // x += value, of which `x` is what it was, at (row, n); its part of NextInput, and its square.

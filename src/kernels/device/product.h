@@ -102,7 +102,28 @@ class PanelShare {
   int unit_, begin_, end_;
 };
 
-template <MatrixKind kKind, int kPanels, int kTiles, int kMemory, int kStagedRows>
+// What a block multiplies, and which rows: here those of the arguments. Experts have another one.
+class WholeProduct {
+ public:
+  SIMT_DEV explicit WholeProduct(const ProductArgs& args) : args_(args) {}
+  SIMT_DEV const ProductArgs::Part& part(int index) const { return args_.parts[index]; }
+  // Rows that there may be, and once the launch before has ended, those that are there.
+  SIMT_DEV int most_rows() const { return args_.most_rows; }
+  SIMT_DEV int rows() const { return *args_.rows - args_.first_row; }
+  // The row of x and norm, and of what comes out, that a row is.
+  SIMT_DEV int source_row(int row) const { return row; }
+  SIMT_DEV int target_row(int row) const { return row; }
+  // Elements of x from a row of one tile of eight to the same of the next.
+  template <int kTiles>
+  SIMT_DEV int64_t eight_rows(const ProductArgs& args, int) const {
+    return static_cast<int64_t>(8) * args.x_stride;
+  }
+
+ private:
+  const ProductArgs& args_;
+};
+
+template <MatrixKind kKind, int kPanels, int kTiles, int kMemory, int kStagedRows, typename Place>
 class ProductWarp {
  public:
   using S = ProductShape<kKind, kPanels, kTiles, kMemory, kStagedRows>;
@@ -114,8 +135,10 @@ class ProductWarp {
   static constexpr int kRowLanes = S::kRowsInStage ? 8 : 4;  // that load or copy a row's
   static constexpr int kSuperLanes = U::kSuperBytes > 0 ? U::kSuperBytes / 16 : 1;
 
-  SIMT_DEV ProductWarp(const ProductArgs& args, const PanelShare& share, Shared& shared)
+  SIMT_DEV ProductWarp(const ProductArgs& args, const Place& place, const PanelShare& share,
+                       Shared& shared)
       : args_(args),
+        place_(place),
         shared_(shared),
         share_(share),
         warp_(static_cast<int>(threadIdx.x) / 32),
@@ -124,12 +147,11 @@ class ProductWarp {
         end_(segment_begin(args.steps, warp_ + 1)),
         copy_panel_(share.begin()),
         copy_step_(begin_),
-        row_(reinterpret_cast<const unsigned char*>(args.x +
-                                                    offset_of(first_row_of(lane_ / kRowLanes))) +
+        row_(reinterpret_cast<const unsigned char*>(
+                 args.x + static_cast<int64_t>(place.source_row(first_row_of(lane_ / kRowLanes))) *
+                              args.x_stride) +
              lane_ % kRowLanes * (U::kGroupsOf16 ? 8 : 16)),
-        eight_rows_(args.from == nullptr
-                        ? static_cast<int64_t>(8) * args.x_stride
-                        : offset_of(lane_ / kRowLanes + 8) - offset_of(lane_ / kRowLanes)) {
+        eight_rows_(place.template eight_rows<kTiles>(args, lane_ / kRowLanes)) {
     if constexpr (S::kAhead && !S::kRowsInStage) {
       for (Inputs<kTiles>& inputs : inputs_) clear(inputs);
     }
@@ -163,7 +185,7 @@ class ProductWarp {
       SIMT_UNROLL
       for (int half = 0; half < 2; ++half) load_rows(x_of(begin_), half, inputs_[half]);
     }
-    const int left = *args_.rows - args_.first_row;
+    const int left = place_.rows();
     find_norms();
     if (threadIdx.x == 0) shared_.rows = left < S::kRows ? left : S::kRows;
     if constexpr (S::kRowsInStage) simt::copy_wait<0>();  // from now on rows are of a stage's group
@@ -304,20 +326,13 @@ class ProductWarp {
     for (int i = 0; i < kTiles; ++i) load_row(i, x + i * eight_rows_, inputs.b[i]);
   }
 
-  // Elements of x before a row's. Of rows that `from` names, those that are not there are taken for
-  // the last one; of these there are two tiles at most.
-  SIMT_DEV int64_t offset_of(int row) const {
-    if (args_.from != nullptr)
-      row = source_row(args_, row < args_.most_rows ? row : args_.most_rows - 1);
-    return static_cast<int64_t>(row) * args_.x_stride;
-  }
   // Of one tile, rows that are not there are taken for the last one, without a branch.
   SIMT_DEV int first_row_of(int row) const {
-    return kTiles > 1 || S::kRowsInStage || row < args_.most_rows ? row : args_.most_rows - 1;
+    return kTiles > 1 || S::kRowsInStage || row < place_.most_rows() ? row : place_.most_rows() - 1;
   }
   // Of a tile's row of the lane, if there can be one.
   SIMT_DEV void load_row(int tile, const uint16_t* x, uint32_t (&b)[4]) const {
-    if (kTiles > 1 && tile * 8 + lane_ / 4 >= args_.most_rows) return;
+    if (kTiles > 1 && tile * 8 + lane_ / 4 >= place_.most_rows()) return;
     if constexpr (U::kGroupsOf16) {
       const uint2 first = *reinterpret_cast<const uint2*>(x);
       const uint2 second = *reinterpret_cast<const uint2*>(x + 16);
@@ -335,7 +350,7 @@ class ProductWarp {
       int index = copy_panel_ + p;
       if (index >= args_.panels) index = args_.panels - 1;  // computed for nothing
       const PanelPlace place = panel_place(args_, index);
-      const ProductArgs::Part& part = args_.parts[place.part];
+      const ProductArgs::Part& part = place_.part(place.part);
       const int64_t first = static_cast<int64_t>(place.index) * args_.steps;
       codes_[p] = part.codes + first * U::kCodeBytes + lane_ * 16;
       // A lane has 16 bytes of one panel's scales, or of its super.
@@ -418,9 +433,9 @@ class ProductWarp {
     for (int i = 0; i < kSteps; ++i) {
       const bool is_asked = is_there && (i == 0 || step + i < end_);
       const int at = i * (kStep * 2), row = lane_ / kRowLanes;
-      simt::copy_async16_if(is_asked && row < args_.most_rows, to + at * S::kRows, x + at);
+      simt::copy_async16_if(is_asked && row < place_.most_rows(), to + at * S::kRows, x + at);
       // Four rows on: eight_rows_ counts elements, of 2 bytes.
-      simt::copy_async16_if(is_asked && row + 4 < args_.most_rows,
+      simt::copy_async16_if(is_asked && row + 4 < place_.most_rows(),
                             to + at * S::kRows + 4 * kStep * 2, x + eight_rows_ + at);
     }
   }
@@ -428,13 +443,14 @@ class ProductWarp {
   // Of all rows that there may be, as how many there are is on its way.
   SIMT_DEV void find_norms() {
     if (args_.norm.squares == nullptr) return;
-    for (int row = warp_; row < args_.most_rows && row < S::kRows; row += kSegments) {
-      const float inverse = inverse_rms(args_.norm, source_row(args_, row));
+    for (int row = warp_; row < place_.most_rows() && row < S::kRows; row += kSegments) {
+      const float inverse = inverse_rms(args_.norm, place_.source_row(row));
       if (lane_ == 0) shared_.inverse[row] = inverse;
     }
   }
 
   const ProductArgs& args_;
+  const Place& place_;
   Shared& shared_;
   PanelShare share_;
   int warp_, lane_, begin_, end_;
@@ -444,7 +460,7 @@ class ProductWarp {
   const unsigned char* row_;  // the lane's, of the first tile
   int64_t eight_rows_;        // elements to the next tile's row
   const unsigned char* codes_[kPanels];
-  const unsigned char* scales_ = args_.parts[0].codes;
+  const unsigned char* scales_ = place_.part(0).codes;
   Inputs<kTiles> inputs_[2];
 };
 
@@ -458,9 +474,9 @@ SIMT_DEV float added_up(const typename S::Shared& shared, int row, int output) {
   return sum;
 }
 
-template <typename S>
-SIMT_DEV void write_pairs(const ProductArgs& a, const typename S::Shared& shared, int panel,
-                          int count, int rows) {
+template <typename S, typename Place>
+SIMT_DEV void write_pairs(const ProductArgs& a, const Place& of, const typename S::Shared& shared,
+                          int panel, int count, int rows) {
   constexpr int kHalf = S::kOutputs / 2;
   for (int i = static_cast<int>(threadIdx.x); i < S::kRows * kHalf; i += kProductThreads) {
     const int row = i / kHalf, of_pair = i % kHalf, pair = of_pair / kPanel;
@@ -468,9 +484,10 @@ SIMT_DEV void write_pairs(const ProductArgs& a, const typename S::Shared& shared
     if (row >= rows || pair * 2 >= count || n >= a.n) continue;
     const float inverse = a.norm.squares != nullptr ? shared.inverse[row] : 1.0f;
     const int at = pair * 2 * kPanel + of_pair % kPanel;
-    const float gate = finish(a, 0, n, added_up<S>(shared, row, at), inverse);
-    const float up = finish(a, 1, n, added_up<S>(shared, row, at + kPanel), inverse);
-    a.out[static_cast<int64_t>(row) * a.out_stride + n] = simt::to_bf16(gated(a.glu, gate, up));
+    const float gate = finish(a, of.part(0), n, added_up<S>(shared, row, at), inverse);
+    const float up = finish(a, of.part(1), n, added_up<S>(shared, row, at + kPanel), inverse);
+    a.out[static_cast<int64_t>(of.target_row(row)) * a.out_stride + n] =
+        simt::to_bf16(gated(a.glu, gate, up));
   }
 }
 
@@ -492,9 +509,9 @@ SIMT_DEV StreamPlace stream_place(const ProductArgs& a, int panel) {
   return place;
 }
 
-template <typename S>
-SIMT_DEV void write_outputs(const ProductArgs& a, const typename S::Shared& shared, int first,
-                            int count, int rows, const StreamPlace& stream) {
+template <typename S, typename Place>
+SIMT_DEV void write_outputs(const ProductArgs& a, const Place& of, const typename S::Shared& shared,
+                            int first, int count, int rows, const StreamPlace& stream) {
   // All lanes go the same way: sums of squares are taken across them.
   for (int i = static_cast<int>(threadIdx.x); i < S::kRows * S::kOutputs; i += kProductThreads) {
     const int row = i / S::kOutputs, output = i % S::kOutputs;
@@ -505,16 +522,16 @@ SIMT_DEV void write_outputs(const ProductArgs& a, const typename S::Shared& shar
     if (is_there) {
       const PanelPlace place = panel_place(a, panel);
       const float inverse = a.norm.squares != nullptr ? shared.inverse[row] : 1.0f;
-      const float value = finish(a, place.part, place.index * kPanel + output % kPanel,
+      const float value = finish(a, of.part(place.part), place.index * kPanel + output % kPanel,
                                  added_up<S>(shared, row, output), inverse);
       if (a.output == Output::kResidual) {
         const bool is_known = S::kOutputs == kPanel && i < kProductThreads;
         square = is_known ? add_to_stream(a, row, n, stream.x, stream.weight, value)
                           : add_to_stream(a, row, n, value);
       } else if (a.output == Output::kStore) {
-        a.y[static_cast<int64_t>(row) * a.y_stride + n] = value;
+        a.y[static_cast<int64_t>(of.target_row(row)) * a.y_stride + n] = value;
       } else {
-        a.out[static_cast<int64_t>(row) * a.out_stride + n] =
+        a.out[static_cast<int64_t>(of.target_row(row)) * a.out_stride + n] =
             simt::to_bf16(activated(a.glu, value));
       }
     }
@@ -545,13 +562,13 @@ SIMT_DEV void hand_over(const float (&sums)[kPanels][kTiles][4], Shared& shared)
 }
 
 // The block's share of a product.
-template <MatrixKind kKind, int kPanels, int kTiles, int kMemory, int kStagedRows>
+template <MatrixKind kKind, int kPanels, int kTiles, int kMemory, int kStagedRows, typename Place>
 SIMT_DEV void run_product(
-    const ProductArgs& args,
+    const ProductArgs& args, const Place& place,
     typename ProductShape<kKind, kPanels, kTiles, kMemory, kStagedRows>::Shared& shared) {
   using S = ProductShape<kKind, kPanels, kTiles, kMemory, kStagedRows>;
   const PanelShare share(args, kPanels);
-  ProductWarp<kKind, kPanels, kTiles, kMemory, kStagedRows> warp(args, share, shared);
+  ProductWarp<kKind, kPanels, kTiles, kMemory, kStagedRows, Place> warp(args, place, share, shared);
   warp.start();
   for (int panel = share.begin(); panel < share.end(); panel += kPanels) {
     float sums[kPanels][kTiles][4];
@@ -566,9 +583,9 @@ SIMT_DEV void run_product(
     hand_over(sums, shared);
     __syncthreads();
     if (args.paired) {
-      write_pairs<S>(args, shared, panel, count, shared.rows);
+      write_pairs<S>(args, place, shared, panel, count, shared.rows);
     } else {
-      write_outputs<S>(args, shared, panel, count, shared.rows, stream);
+      write_outputs<S>(args, place, shared, panel, count, shared.rows, stream);
     }
   }
   simt::copy_wait<0>();
@@ -580,7 +597,7 @@ __global__ void __launch_bounds__(
     product_kernel(const __grid_constant__ ProductArgs args) {
   using S = ProductShape<kKind, kPanels, kTiles, kMemory, kStagedRows>;
   simt::release_dependents();
-  run_product<kKind, kPanels, kTiles, kMemory, kStagedRows>(args,
+  run_product<kKind, kPanels, kTiles, kMemory, kStagedRows>(args, WholeProduct(args),
                                                             simt::shared<typename S::Shared>());
 }
 

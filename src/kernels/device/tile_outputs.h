@@ -43,7 +43,7 @@ class TileOutputs {
     const int column = thread_ % kPairs, pair = column / kPanel, in_panel = column % kPanel;
     const int n = (first_panel_ / 2 + pair) * kPanel + in_panel;
     if (thread_ >= kPairs * kPairGroups || n >= args_.n) return;
-    const Finish of_gate = finish_of(args_, 0, n), of_up = finish_of(args_, 1, n);
+    const Finish of_gate = finish_of(args_.parts[0], n), of_up = finish_of(args_.parts[1], n);
     const int at = pair * 2 * kPanel + in_panel;
     SIMT_UNROLL_BY(4)
     for (int row = thread_ / kPairs; row < rows_; row += kPairGroups) {
@@ -61,7 +61,7 @@ class TileOutputs {
     const int n = panel * kPanel + column % kPanel;
     if (thread_ >= kColumns * kGroups || n >= args_.n || panel >= args_.panels) return;
     const PanelPlace place = panel_place(args_, panel);
-    const Finish of = finish_of(args_, place.part, place.index * kPanel + column % kPanel);
+    const Finish of = finish_of(args_.parts[place.part], place.index * kPanel + column % kPanel);
     SIMT_UNROLL_BY(8)
     for (int row = thread_ / kColumns; row < rows_; row += kGroups) {
       const float value = finish(args_, of, shared_.sums[row][column], inverse(row));
@@ -82,7 +82,7 @@ class TileOutputs {
     const bool is_there = n < args_.n && panel < args_.panels;
     const PanelPlace place = panel_place(args_, is_there ? panel : args_.panels - 1);
     Finish of = {};
-    if (is_there) of = finish_of(args_, place.part, place.index * kPanel + column % kPanel);
+    if (is_there) of = finish_of(args_.parts[place.part], place.index * kPanel + column % kPanel);
     const float weight = is_there && args_.next.out != nullptr ? args_.next.weight[n] : 0.0f;
     SIMT_UNROLL_BY(1)
     for (int first = thread_ / kColumns; first < rows_; first += kGroups * kAtOnce) {

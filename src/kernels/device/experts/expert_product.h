@@ -12,50 +12,67 @@ struct ExpertArgs {
   const Matrix* experts[2];
   const ExpertTile* tiles;
   const int32_t* tile_count;
+  const int32_t* from;
 };
 
 inline constexpr int kExpertPanels = 2;  // of a unit: of pairs of products one each
 
+// What a block multiplies: a tile's pairs with their expert's matrices. In shared memory.
+class OneExpert {
+ public:
+  // By one thread.
+  SIMT_DEV void choose(const ExpertArgs& a, const ExpertTile& tile) {
+    for (int i = 0; i < (a.product.paired ? 2 : 1); ++i) {
+      parts_[i] = part_of_matrix(a.experts[i][tile.expert]);
+    }
+    from_ = a.from;
+    first_ = tile.first;
+    count_ = tile.count;
+  }
+
+  SIMT_DEV const ProductArgs::Part& part(int index) const { return parts_[index]; }
+  SIMT_DEV int most_rows() const { return count_; }
+  SIMT_DEV int rows() const { return count_; }
+  // Of a row that is not there the last one's.
+  SIMT_DEV int source_row(int row) const {
+    const int pair = first_ + (row < count_ ? row : count_ - 1);
+    return from_ != nullptr ? from_[pair] : pair;
+  }
+  SIMT_DEV int target_row(int row) const { return first_ + row; }
+  template <int kTiles>
+  SIMT_DEV int64_t eight_rows(const ProductArgs& args, int row) const {
+    static_assert(kTiles <= 2);  // as rows of further tiles lie elsewhere
+    return static_cast<int64_t>(source_row(row + 8) - source_row(row)) * args.x_stride;
+  }
+
+ private:
+  ProductArgs::Part parts_[2];
+  const int32_t* from_;
+  int first_, count_;
+};
+
 template <MatrixKind kKind, int kTiles, int kMemory>
 struct ExpertShape : ProductShape<kKind, kExpertPanels, kTiles, kMemory, 0> {
+  // Of kinds with supers the loop needs more registers than half a processor's.
+  static constexpr int kAtOnce =
+      Unpack<kKind>::kSuperBytes > 0 ? 1 : ExpertShape::ProductShape::kBlocks;
   struct Shared {
     typename ProductShape<kKind, kExpertPanels, kTiles, kMemory, 0>::Shared product;
-    ProductArgs args;
+    OneExpert expert;
   };
 };
 
-// The arguments of the block's tile, by one thread.
-SIMT_DEV void choose_expert(const ExpertArgs& a, const ExpertTile& tile, const int32_t* count,
-                            ProductArgs& args) {
-  args = a.product;
-  const int64_t first = tile.first;
-  for (int i = 0; i < (args.paired ? 2 : 1); ++i) {
-    args.parts[i] = part_of_matrix(a.experts[i][tile.expert]);
-  }
-  args.rows = count;
-  args.most_rows = tile.count;
-  if (args.from != nullptr) {
-    args.from += first;
-  } else {
-    args.x += first * args.x_stride;
-    if (args.norm.squares != nullptr) args.norm.squares += first * args.norm.stride;
-  }
-  if (args.y != nullptr) args.y += first * args.y_stride;
-  if (args.out != nullptr) args.out += first * args.out_stride;
-}
-
 template <MatrixKind kKind, int kTiles, int kMemory>
-__global__ void __launch_bounds__(kProductThreads, (ExpertShape<kKind, kTiles, kMemory>::kBlocks))
+__global__ void __launch_bounds__(kProductThreads, (ExpertShape<kKind, kTiles, kMemory>::kAtOnce))
     expert_product_kernel(const __grid_constant__ ExpertArgs a) {
   auto& shared = simt::shared<typename ExpertShape<kKind, kTiles, kMemory>::Shared>();
   simt::release_dependents();
   simt::wait_for_previous();  // which wrote the tiles
   const int index = static_cast<int>(blockIdx.y);
   if (index >= *a.tile_count) return;
-  const ExpertTile& tile = a.tiles[index];
-  if (threadIdx.x == 0) choose_expert(a, tile, &tile.count, shared.args);
+  if (threadIdx.x == 0) shared.expert.choose(a, a.tiles[index]);
   __syncthreads();
-  run_product<kKind, kExpertPanels, kTiles, kMemory, 0>(shared.args, shared.product);
+  run_product<kKind, kExpertPanels, kTiles, kMemory, 0>(a.product, shared.expert, shared.product);
 }
 
 }  // namespace aerie::device

@@ -19,7 +19,7 @@ cudaError_t launch_shape(ExpertArgs args, int tiles, const Processors& has, cuda
   const int groups = (p.panels + p.group - 1) / p.group;
   const int units = (p.panels + kExpertPanels - 1) / kExpertPanels;
   int each = has.all_shared_bytes / (kBytes + kOfBlock);
-  each = each < 1 ? 1 : each > S::kBlocks ? S::kBlocks : each;
+  each = each < 1 ? 1 : each > S::kAtOnce ? S::kAtOnce : each;
   // Not all tiles are there, so that twice as many blocks have places.
   const int wanted = (2 * has.count * each + tiles - 1) / tiles;
   const int blocks = units < wanted ? units : wanted;
@@ -94,7 +94,7 @@ int64_t expert_memory(MatrixKind kind) {
 cudaError_t launch_expert_product(const ExpertProduct& p, cudaStream_t stream) {
   ExpertArgs args = {};
   args.product = args_of(p.product);
-  args.product.from = p.from;
+  args.from = p.from;
   args.experts[0] = p.experts[0];
   args.experts[1] = p.experts[1];
   args.tiles = p.tiles;
