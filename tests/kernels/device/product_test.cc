@@ -13,7 +13,7 @@
 
 #include "kernels/simt/emulation.h"
 #include "tests/testing/device/device_array.h"
-#include "tests/testing/device/random_weights.h"
+#include "tests/testing/device/random_matrices.h"
 #include "tests/testing/device/test_device.h"
 
 namespace aerie::device::product_test {
