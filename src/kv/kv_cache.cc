@@ -118,7 +118,7 @@ Status KvCache::make_planes(const ModelConfig& config) {
     state_planes_.push_back(state_planes);
     if (config.is_linear(layer)) ++state_planes;
     planes_.emplace_back();
-    if (elsewhere || !keeps_kv(config, layer)) continue;
+    if ((elsewhere && layer >= creation_.here) || !keeps_kv(config, layer)) continue;
     const int pages = has_places(layer) ? windows_->places() : page_count_;
     const auto bytes = static_cast<size_t>(pages * layout(layer).page());
     AERIE_ASSIGN_OR_RETURN(planes_.back(), Buffer::allocate(bytes));
@@ -183,7 +183,7 @@ void KvCache::close(Id id) {
 }
 
 void KvCache::copy_entry(int32_t from, int32_t to) {
-  if (moves_) return moves_->add(from, to);
+  if (moves_) moves_->add(from, to);
   const auto place_of = [&](int32_t slot) {
     return windows_->place(slot / kPage) * kPage + slot % kPage;
   };

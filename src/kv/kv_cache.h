@@ -56,6 +56,9 @@ class KvCache {
     States states = {0, 0};
     Windows windows = {0, 0, kernels::kPagePositions};
     Planes planes = Planes::kHere;
+    // Of planes elsewhere, how many layers, from the first on, have theirs here all the same: what
+    // is copied in these is written down as well.
+    int here = 0;
   };
 
   // Room for `positions` (below 2^31, rounded up to pages) shared by at most `sequences` sequences.
@@ -66,7 +69,7 @@ class KvCache {
                                   kernels::KvType type = kernels::KvType::kF16,
                                   const States& states = {0, 0},
                                   const Windows& windows = {0, 0, 0}) {
-    return create(config, {positions, sequences, type, states, windows, Planes::kHere});
+    return create(config, {positions, sequences, type, states, windows, Planes::kHere, 0});
   }
 
   // What create() was called with, its configuration apart.

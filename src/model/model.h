@@ -17,6 +17,17 @@
 
 namespace aerie {
 
+// The layers first .. end - 1.
+struct LayerRange {
+  static constexpr int kAll = -1;
+  int first = 0;
+  int end = kAll;
+
+  int end_of(int layers) const { return end == kAll ? layers : end; }
+  bool has(int layer) const { return layer >= first && (end == kAll || layer < end); }
+  bool is_part() const { return first > 0 || end != kAll; }
+};
+
 struct ModelOptions {
   const kernels::Backend* backend = nullptr;  // required
   ThreadPool* pool = nullptr;                 // required; must outlive the model
@@ -24,7 +35,10 @@ struct ModelOptions {
   int max_logits = 64;                        // the most rows that want logits, and states
   int max_positions = 2048;                   // the longest sequence
   int max_taps = 8;                           // the most layers tapped at a time
-  std::string weight_cache;                   // a folder for packed weights; empty: none is kept
+  // The layers that passes run; of others nothing is loaded. Without the last layer there is no
+  // output either: no row may want logits or states.
+  LayerRange layers;
+  std::string weight_cache;  // a folder for packed weights; empty: none is kept
   // The tokens whose logits are computed, in ascending order: ForwardOutputs::vocab is their
   // number. Empty: all. The cache must not be asked for with it.
   std::vector<int32_t> logit_tokens;
@@ -76,6 +90,9 @@ class Model {
   // Where a cache for it has to have its planes. Of those elsewhere it makes the cache's moves
   // itself, before each pass.
   virtual KvCache::Planes cache_planes() const { return KvCache::Planes::kHere; }
+  // Of planes elsewhere, how many layers' from the first on are with the cache all the same
+  // (KvCache::Creation::here).
+  virtual int layers_here() const { return 0; }
   // To be called with each cache while it is empty, before the first pass: where several processes
   // run the model, the others then have one as well; where planes are elsewhere, they are made. It
   // stays where it is from now on. `skipped`: layers that it has none of. On an error, for which
@@ -106,10 +123,12 @@ using ModelCache = std::unique_ptr<KvCache, DetachCache>;
 Expected<ModelCache> make_cache(Model& model, KvCache::Creation creation);
 
 // Memory that the weights take once they are packed, about.
-int64_t packed_weight_bytes(const ModelFile& file, const kernels::Backend& backend);
+int64_t packed_weight_bytes(const ModelFile& file, const kernels::Backend& backend,
+                            const LayerRange& layers = {});
 // The same with what stays beside them as it is: the embedding of a model that has its output by
 // it.
-int64_t loaded_weight_bytes(const ModelFile& file, const kernels::Backend& backend);
+int64_t loaded_weight_bytes(const ModelFile& file, const kernels::Backend& backend,
+                            const LayerRange& layers = {});
 // Working memory of a model loaded with these options, weights and cache apart.
 int64_t working_bytes(const ModelConfig& config, const ModelOptions& options);
 

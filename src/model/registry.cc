@@ -5,6 +5,7 @@
 #include "base/errors.h"
 #include "model/import/predictor_file.h"
 #include "model/transformer.h"
+#include "model/transformer_weights.h"
 
 // The families, one line each: the name of what the family's file defines.
 #define AERIE_MODEL_FAMILIES(FAMILY) \
@@ -99,20 +100,24 @@ Expected<const ModelFamily*> find_family(const ModelFile& file) {
                        architecture, known);
 }
 
-int64_t packed_weight_bytes(const ModelFile& file, const kernels::Backend& backend) {
+int64_t packed_weight_bytes(const ModelFile& file, const kernels::Backend& backend,
+                            const LayerRange& layers) {
   int64_t bytes = 0;
   for (const TensorInfo& tensor : file.tensors()) {
     if (!tensor.dtype || is_of_predictor(file, tensor.name)) continue;
+    if (!is_of_layers(tensor.name, layers)) continue;
     bytes += backend.packed_bytes({*tensor.dtype, Device::kCpu, tensor.shape, nullptr});
   }
   return bytes;
 }
 
-int64_t loaded_weight_bytes(const ModelFile& file, const kernels::Backend& backend) {
-  const int64_t packed = packed_weight_bytes(file, backend);
+int64_t loaded_weight_bytes(const ModelFile& file, const kernels::Backend& backend,
+                            const LayerRange& layers) {
+  const int64_t packed = packed_weight_bytes(file, backend, layers);
   // One that is the output, too, is there packed and as a table.
   const TensorInfo* embedding = file.find_tensor("token_embd.weight");
-  const bool twice = embedding != nullptr && file.find_tensor("output.weight") == nullptr;
+  const bool twice = layers.end == LayerRange::kAll && embedding != nullptr &&
+                     file.find_tensor("output.weight") == nullptr;
   return twice ? packed + embedding->bytes : packed;
 }
 
@@ -151,6 +156,7 @@ Expected<ModelCache> make_cache(Model& model, KvCache::Creation creation) {
   creation.planes = model.cache_planes();
   // Planes elsewhere hold all positions.
   if (creation.planes == KvCache::Planes::kElsewhere) creation.windows = {0, 0, 0};
+  creation.here = model.layers_here();
   AERIE_ASSIGN_OR_RETURN(KvCache made, KvCache::create(model.cache_config(), creation));
   auto cache = std::make_unique<KvCache>(std::move(made));
   AERIE_RETURN_IF_ERROR(model.attach(*cache, {}));

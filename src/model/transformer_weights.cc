@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <charconv>
 #include <cmath>
 
 namespace aerie {
@@ -462,6 +463,17 @@ void ignore_rope_tensors(WeightLoader& loader, const Blueprint& blueprint) {
   }
 }
 
+bool is_of_layers(std::string_view name, const LayerRange& layers) {
+  constexpr std::string_view kLayer = "blk.";
+  if (name.starts_with(kLayer)) {
+    int layer = 0;
+    const char* const begin = name.data() + kLayer.size();
+    std::from_chars(begin, name.data() + name.size(), layer);
+    return layers.has(layer);
+  }
+  return layers.end == LayerRange::kAll || !name.starts_with("output");
+}
+
 // What comes behind the layers.
 Status load_end(WeightLoader& loader, const Blueprint& blueprint, const ModelOptions& options,
                 TransformerWeights& w) {
@@ -492,7 +504,10 @@ Expected<TransformerWeights> TransformerWeights::load(const ModelFile& file,
                                                       const Blueprint& blueprint,
                                                       const ModelOptions& options) {
   const ModelConfig& config = blueprint.config;
-  WeightLoader loader(file, options);
+  const LayerRange& layers = options.layers;
+  ModelOptions own = options;
+  if (layers.is_part()) own.weight_cache.clear();  // which has whole models
+  WeightLoader loader(file, own);
   TransformerWeights w;
   AERIE_ASSIGN_OR_RETURN(w.embedding,
                          loader.table("token_embd.weight", config.hidden, config.vocab));
@@ -503,11 +518,16 @@ Expected<TransformerWeights> TransformerWeights::load(const ModelFile& file,
   if (blueprint.per_layer_width > 0) {
     AERIE_RETURN_IF_ERROR(load_per_layer_inputs(loader, blueprint, w));
   }
-  for (int i = 0; i < config.layers; ++i) {
-    AERIE_ASSIGN_OR_RETURN(TransformerLayer layer, load_layer(loader, blueprint, i));
-    w.layers.push_back(std::move(layer));
+  w.layers.resize(static_cast<size_t>(config.layers));
+  for (int i = layers.first; i < layers.end_of(config.layers); ++i) {
+    AERIE_ASSIGN_OR_RETURN(w.layers[static_cast<size_t>(i)], load_layer(loader, blueprint, i));
   }
-  AERIE_RETURN_IF_ERROR(load_end(loader, blueprint, options, w));
+  if (layers.end == LayerRange::kAll) {
+    AERIE_RETURN_IF_ERROR(load_end(loader, blueprint, own, w));
+  }
+  for (const TensorInfo& tensor : file.tensors()) {
+    if (!is_of_layers(tensor.name, layers)) loader.ignore(std::string(tensor.name));
+  }
   ignore_rope_tensors(loader, blueprint);
   ignore_predictors(loader, blueprint);
   AERIE_RETURN_IF_ERROR(loader.check_all_used(config.family));

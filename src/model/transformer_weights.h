@@ -2,6 +2,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <string_view>
 #include <vector>
 
 #include "model/blueprint.h"
@@ -104,6 +105,10 @@ struct LayerShape {
 Expected<TransformerLayer> load_layer(WeightLoader& loader, const Blueprint& blueprint, int index,
                                       const LayerShape& shape = {});
 
+// Whether a tensor, by GGUF's name, is of one of these layers, or of none and loaded with them:
+// what is behind the layers goes with the last one.
+bool is_of_layers(std::string_view name, const LayerRange& layers);
+
 // Marks as used what a file has of rotary embedding, which is read with the blueprint.
 void ignore_rope_tensors(WeightLoader& loader, const Blueprint& blueprint);
 
@@ -120,7 +125,8 @@ struct TransformerWeights {
   Linear output;
   int64_t packed_bytes = 0;
 
-  // Refuses a file that lacks a tensor, has one of another shape, or one that has no place.
+  // Refuses a file that lacks a tensor, has one of another shape, or one that has no place. Layers
+  // that the options leave out are empty.
   static Expected<TransformerWeights> load(const ModelFile& file, const Blueprint& blueprint,
                                            const ModelOptions& options);
   // What draft heads share with a model (ModelParts) and no more: the embedding, the last norm and

@@ -25,8 +25,8 @@ std::unique_ptr<Model> load(const ModelFile& file, const ModelOptions& options) 
 }
 
 std::unique_ptr<Model> load_on(const ModelFile& file, const ModelOptions& options,
-                               device::Device& device) {
-  auto model = load_device_model(file, options, device);
+                               device::Device& device, int first_layer) {
+  auto model = load_device_model(file, options, device, first_layer);
   EXPECT_TRUE(model.ok()) << model.status().message();
   return std::move(model).value();
 }
@@ -53,8 +53,8 @@ Bench::Bench(const ModelFile& file, const kernels::Backend& backend, int threads
     : Bench(load(file, with_backend(options_of(backend.isa(), threads), backend)),
             options_of(backend.isa(), threads), sequences) {}
 
-Bench::Bench(const ModelFile& file, device::Device& device, int sequences)
-    : Bench(load_on(file, options_of(kernels::best_isa(), 1), device),
+Bench::Bench(const ModelFile& file, device::Device& device, int sequences, int first_layer)
+    : Bench(load_on(file, options_of(kernels::best_isa(), 1), device, first_layer),
             options_of(kernels::best_isa(), 1), sequences) {}
 
 int32_t Bench::add_sequence(KvCache::Id id, int rows) {

@@ -32,7 +32,8 @@ class Bench {
   static constexpr int kPositions = 512;
   Bench(const ModelFile& file, kernels::Isa isa, int threads, int sequences = 4);
   Bench(const ModelFile& file, const kernels::Backend& backend, int threads, int sequences);
-  Bench(const ModelFile& file, device::Device& device, int sequences);
+  // The layers before `first_layer` are the processor's.
+  Bench(const ModelFile& file, device::Device& device, int sequences, int first_layer = 0);
   Bench(const test::TinyFile& file, kernels::Isa isa, int threads, int sequences = 4)
       : Bench(file.gguf(), isa, threads, sequences) {}
 

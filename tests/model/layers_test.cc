@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "tests/model/batches.h"
+#include "tests/testing/device/test_device.h"
 
 namespace aerie::layers_test {
 
@@ -20,15 +23,25 @@ test::TinySpec spec_with(std::vector<int> silent) {
   return spec;
 }
 
-class Layers : public testing::TestWithParam<kernels::Isa> {
+// What computes the model: the processor, or a device from this layer on.
+struct Machine {
+  kernels::Isa isa = kernels::best_isa();
+  int first_layer = kLayers;
+};
+
+class Layers : public testing::TestWithParam<Machine> {
  protected:
   void SetUp() override {
-    if (!kernels::isa_supported(GetParam())) {
-      GTEST_SKIP() << "this processor lacks " << kernels::isa_name(GetParam());
+    if (!kernels::isa_supported(GetParam().isa)) {
+      GTEST_SKIP() << "this processor lacks " << kernels::isa_name(GetParam().isa);
     }
     tokens_ = test::random_tokens(4, kPrefix, test::TinySpec{}.vocab);
   }
-  Bench bench(const test::TinyFile& file) const { return {file, GetParam(), 1, 1}; }
+  Bench bench(const test::TinyFile& file) const {
+    const auto& [isa, first_layer] = GetParam();
+    if (first_layer == kLayers) return {file, isa, 1, 1};
+    return {file.gguf(), test::device_of_tests(), 1, first_layer};
+  }
 
   // Logits after each token, in chunks, with whatever `edit` does to the batches.
   template <typename Edit>
@@ -70,9 +83,12 @@ TEST_P(Layers, SkippedLayersAreAsIfTheyWereNotThere) {
     ModelConfig config = some.model().config();
     config.layers -= static_cast<int>(skipped.size());
     some.model().detach(some.cache());
+    const int here = some.model().layers_here();
+    const auto gone = std::ranges::lower_bound(skipped, here) - skipped.begin();
     some.cache() = KvCache::create(config, {.positions = Bench::kPositions,
                                             .sequences = 1,
-                                            .planes = some.model().cache_planes()})
+                                            .planes = some.model().cache_planes(),
+                                            .here = here - static_cast<int>(gone)})
                        .value();
     ASSERT_TRUE(some.model().attach(some.cache(), skipped).ok());
     const auto expected = logits(all, [](ForwardBatch&) {});
@@ -139,7 +155,21 @@ TEST_P(Layers, GoesOnFromExits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isas, Layers, testing::ValuesIn(kernels::built_isas()),
-                         [](const auto& isa) { return std::string(kernels::isa_name(isa.param)); });
+std::vector<Machine> processors() {
+  std::vector<Machine> machines;
+  for (const kernels::Isa isa : kernels::built_isas()) machines.push_back({isa, kLayers});
+  return machines;
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, Layers, testing::ValuesIn(processors()), [](const auto& machine) {
+  return std::string(kernels::isa_name(machine.param.isa));
+});
+// All layers on a device, one, and all but one.
+INSTANTIATE_TEST_SUITE_P(Devices, Layers,
+                         testing::Values(Machine{.first_layer = 0}, Machine{.first_layer = 3},
+                                         Machine{.first_layer = 1}),
+                         [](const auto& machine) {
+                           return "from_layer_" + std::to_string(machine.param.first_layer);
+                         });
 
 }  // namespace aerie::layers_test

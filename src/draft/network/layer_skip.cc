@@ -26,6 +26,10 @@ class ThinModel final : public Model {
 
   ModelConfig cache_config() const override { return target_.cache_config().without(skipped_); }
   KvCache::Planes cache_planes() const override { return target_.cache_planes(); }
+  int layers_here() const override {
+    const int here = target_.layers_here();
+    return here - static_cast<int>(std::ranges::lower_bound(skipped_, here) - skipped_.begin());
+  }
   Status attach(KvCache& cache, std::span<const int32_t> /*skipped*/) override {
     return target_.attach(cache, skipped_);
   }

@@ -30,7 +30,7 @@ Status DevicePlanes::add(KvCache& cache) {
   of.id = next_id_++;
   of.shape = {layout.kv_heads, layout.head_dim};
   const int64_t bytes = cache.pages() * layout.page();
-  const auto layers = static_cast<size_t>(cache.layers());
+  const auto layers = static_cast<size_t>(cache.layers() - cache.creation().here);
   AERIE_ASSIGN_OR_RETURN(
       of.memory, DeviceMemory::allocate(device_, static_cast<size_t>(bytes) * layers, "the cache"));
   for (size_t i = 0; i < layers; ++i) {

@@ -323,8 +323,9 @@ void DeviceRunner::run(const DeviceWeights& weights, const PassShape& shape,
       continue;
     }
     const auto at = static_cast<size_t>(i);
-    run_layer(weights.layers[at], blueprint_.layers[at], planes[static_cast<size_t>(i - skipped)],
-              normed_stream(), norm_from(i + 1));
+    const auto plane = static_cast<size_t>(i - weights.first_layer - skipped);
+    run_layer(weights.layers[at], blueprint_.layers[at], planes[plane], normed_stream(),
+              norm_from(i + 1));
   }
   tap(shape.end_layer);
   head(weights);

@@ -31,8 +31,9 @@ class DeviceRunner {
   DeviceTop& top() { return top_; }
   const DeviceExpertRunner& experts() const { return experts_; }
 
-  // The pass that the input was built and sent for, in a cache with these planes. Logits, states,
-  // taps and best tokens are in the buffers then.
+  // The pass that the input was built and sent for, in a cache with these planes, the first of
+  // which is of the first layer that there are weights of. Logits, states, taps and best tokens are
+  // in the buffers then.
   void run(const DeviceWeights& weights, const PassShape& shape, std::span<uint16_t* const> planes);
 
   // What queries, keys and values of a layer are products of: bfloat16 rows as device::Product

@@ -109,7 +109,7 @@ Expected<DeviceLayer> device_layer(const TransformerLayer& layer, DevicePool& po
 
 Expected<DeviceWeights> DeviceWeights::load(const ModelFile& file, const Blueprint& blueprint,
                                             const ModelOptions& options, device::Device& device) {
-  DeviceWeights weights{{}, {}, nullptr, {}, DevicePool(device)};
+  DeviceWeights weights{{}, options.layers.first, {}, nullptr, {}, DevicePool(device)};
   {
     const DevicePacker packer(*options.backend, device, weights.pool);
     ModelOptions packing = options;
@@ -121,8 +121,10 @@ Expected<DeviceWeights> DeviceWeights::load(const ModelFile& file, const Bluepri
     weights.host = std::move(loaded).value();
   }
   Loader loader(weights.pool);
-  for (const TransformerLayer& layer : weights.host.layers) {
-    AERIE_RETURN_IF_ERROR(loader.layer(layer, weights.layers.emplace_back()));
+  weights.layers.resize(weights.host.layers.size());
+  for (size_t i = 0; i < weights.layers.size(); ++i) {
+    if (!options.layers.has(static_cast<int>(i))) continue;
+    AERIE_RETURN_IF_ERROR(loader.layer(weights.host.layers[i], weights.layers[i]));
   }
   AERIE_RETURN_IF_ERROR(loader.matrix(weights.host.output, weights.output));
   AERIE_RETURN_IF_ERROR(loader.vector(weights.host.output_norm.weight, weights.output_norm));

@@ -32,7 +32,8 @@ struct DeviceLayer {
 Expected<DeviceLayer> device_layer(const TransformerLayer& layer, DevicePool& pool);
 
 struct DeviceWeights {
-  std::vector<DeviceLayer> layers;
+  std::vector<DeviceLayer> layers;  // those that the options leave out are empty
+  int first_layer = 0;              // of those that are there
   device::Matrix output;
   const float* output_norm = nullptr;
   TransformerWeights host;  // the embedding; of matrices only where they lie

@@ -16,14 +16,15 @@ Status supported_by_device(const ModelFile& file);
 
 // Of the device's memory: what the weights take there, and what a model with these options works
 // with. Require supported_by_device().
-int64_t device_weight_bytes(const ModelFile& file);
+int64_t device_weight_bytes(const ModelFile& file, const LayerRange& layers = {});
 int64_t device_working_bytes(const ModelFile& file, const ModelOptions& options);
 
 // load_model() for the device, which must outlive the model and belongs to one thread at a time.
 // kUnsupported also for options that there is no device code for; kResourceExhausted if the
-// device's memory does not suffice.
+// device's memory does not suffice. The layers before `first_layer` are the processor's
+// (DividedModel).
 Expected<std::unique_ptr<Model>> load_device_model(const ModelFile& file,
                                                    const ModelOptions& options,
-                                                   device::Device& device);
+                                                   device::Device& device, int first_layer = 0);
 
 }  // namespace aerie
