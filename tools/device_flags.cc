@@ -15,7 +15,8 @@ void add_device_flags(CLI::App& app, DeviceFlags& flags) {
                 "GPU if it can; emulated, a GPU's code on the processor, to try it"),
       "auto,cpu,cuda,emulated");
   app.add_option("--n-gpu-layers", flags.layers,
-                 "As llama.cpp has it: 0 is --device cpu, all (or as many as there are) a device");
+                 "How many layers a device computes, the last ones; the processor has the others "
+                 "(0: all of them; default: all on the device)");
   app.add_option("--gpu-memory", flags.memory,
                  "What weights, cache and work may take of a device's memory: bytes (20G), or a "
                  "share of it (0.9; default: what is free)");

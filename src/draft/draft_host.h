@@ -83,9 +83,11 @@ class DraftHost {
   Status check_cache(const std::string& what, const Model& model, const ModelConfig& config,
                      KvCache::Creation cache) {
     cache.planes = model.cache_planes();
-    const int64_t bytes = KvCache::bytes_needed(config, cache);
-    return cache.planes == KvCache::Planes::kHere ? check_memory(what, 0, bytes, 0)
-                                                  : check_device_memory(what, 0, bytes, 0);
+    cache.here = model.layers_here();
+    const int64_t here = KvCache::bytes_here(config, cache);
+    const int64_t elsewhere = KvCache::bytes_needed(config, cache) - here;
+    if (here > 0) AERIE_RETURN_IF_ERROR(check_memory(what, 0, here, 0));
+    return elsewhere > 0 ? check_device_memory(what, 0, elsewhere, 0) : Status();
   }
 
   // A model that drafts, loaded where the host has it computed; it will have such a cache.

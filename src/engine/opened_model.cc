@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -21,6 +22,7 @@
 #include "hub/hub_cache.h"
 #include "hub/hub_name.h"
 #include "hub/locate.h"
+#include "model/device/divided_model.h"
 #include "model/device/load_device_model.h"
 #include "model/import/suggested_sampling.h"
 #include "parallel/leading_model.h"
@@ -45,14 +47,12 @@ KvCache::Windows window_sizes(const DecoderOptions& decoder, int sequences) {
   return {.rows = decoder.max_rows, .sequences = (decoder.reuse_prefixes ? 2 : 1) * sequences};
 }
 
-// At most `most`, that `bytes` suffice for.
-int64_t positions_in(int64_t bytes, int64_t most, const ModelConfig& config, kernels::KvType type,
-                     const KvCache::Windows& windows) {
+// At most `most`, that `bytes` suffice for; `needed` says how many so many take.
+int64_t positions_in(int64_t bytes, int64_t most, const std::function<int64_t(int64_t)>& needed) {
   int64_t fit = 0, pages = most / kernels::kPagePositions;
   while (fit < pages) {
     const int64_t middle = (fit + pages + 1) / 2;
-    const bool fits =
-        KvCache::bytes_needed(config, middle * kernels::kPagePositions, type, windows) <= bytes;
+    const bool fits = needed(middle * kernels::kPagePositions) <= bytes;
     (fits ? fit : pages) = fits ? middle : middle - 1;
   }
   return fit * kernels::kPagePositions;
@@ -90,13 +90,23 @@ class Opening {
   Status use_profile();
   void set_decoder();
   Status use_group();
-  int64_t free_memory() const;
-  int64_t weight_bytes() const;
+  // Whose memory the model takes: the processor's, a device's, or of each for its layers.
+  struct Side {
+    MemoryRoom* room;
+    LayerRange layers;
+    bool is_device;
+  };
+  std::vector<Side> sides();
+  int64_t free_memory(const Side& side) const;
+  int64_t weight_bytes(const Side& side) const;
+  int64_t work_bytes(const Side& side, const ModelConfig& config) const;
+  int64_t cache_bytes(const Side& side, const ModelConfig& config, KvCache::Creation cache) const;
+  std::function<int64_t(int64_t)> needed_on(const Side& side, const ModelConfig& config) const;
   KvCache::Windows windows() const;
-  double cache_share() const;
-  MemoryNeed least_need(const ModelConfig& config) const;
+  double cache_share(const Side& side) const;
+  MemoryNeed least_need(const Side& side, const ModelConfig& config) const;
   KvCache::Creation cache_of(int64_t positions) const;
-  int64_t cache_positions(const ModelConfig& config, int64_t free) const;
+  int64_t cache_positions(const ModelConfig& config);
   Status load();
   Status open_target(const ModelConfig& config);
   Status open_cache(const ModelConfig& config);
@@ -202,14 +212,14 @@ int Opening::context_by_memory(const ModelConfig& config) {
   options_.context = static_cast<int>(most);
   set_decoder();
   const int64_t least = std::min<int64_t>(most, EngineOptions::kDefaultContext);
-  if (const int64_t free = free_memory(); free >= 0) {
+  for (const Side& side : sides()) {
+    const int64_t free = free_memory(side);
+    if (free < 0) continue;
     // On a device what passes work with has to be there from the beginning.
-    const int64_t work =
-        out_.device ? device_working_bytes(*out_.source.file, out_.model_options) : 0;
-    const int64_t left = free - weight_bytes() - work;
-    const double share = cache_share() * static_cast<double>(std::max<int64_t>(0, left));
-    const int64_t fit =
-        positions_in(static_cast<int64_t>(share), most, config, options_.cache_type, windows());
+    const int64_t work = side.is_device ? work_bytes(side, config) : 0;
+    const int64_t left = free - weight_bytes(side) - work;
+    const double share = cache_share(side) * static_cast<double>(std::max<int64_t>(0, left));
+    const int64_t fit = positions_in(static_cast<int64_t>(share), most, needed_on(side, config));
     // Of a page that is not whole as much as there is.
     if (fit + kernels::kPagePositions <= most) most = fit;
   }
@@ -285,15 +295,48 @@ Status Opening::use_group() {
   return {};
 }
 
-// Of what is free, what is for this process: ranks on one machine take as much each. -1: unknown.
-int64_t Opening::free_memory() const {
-  if (out_.device) return out_.device->room.free();
-  return memory_of_each(out_.memory.free(), options_.group ? options_.group->neighbours() : 1);
+std::vector<Opening::Side> Opening::sides() {
+  if (!out_.device) return {{&out_.memory, {}, false}};
+  const int first = out_.device->first_layer;
+  std::vector<Side> sides = {{&out_.device->room, {.first = first}, true}};
+  if (first > 0) sides.push_back({&out_.memory, {.end = first}, false});
+  return sides;
 }
 
-int64_t Opening::weight_bytes() const {
+// Of what is free, what is for this process: ranks on one machine take as much each. -1: unknown.
+int64_t Opening::free_memory(const Side& side) const {
+  if (side.is_device) return side.room->free();
+  return memory_of_each(side.room->free(), options_.group ? options_.group->neighbours() : 1);
+}
+
+int64_t Opening::weight_bytes(const Side& side) const {
   const ModelFile& file = *out_.source.file;
-  return out_.device ? device_weight_bytes(file) : loaded_weight_bytes(file, *backend_);
+  return side.is_device ? device_weight_bytes(file, side.layers)
+                        : loaded_weight_bytes(file, *backend_, side.layers);
+}
+
+int64_t Opening::work_bytes(const Side& side, const ModelConfig& config) const {
+  if (side.is_device) return device_working_bytes(*out_.source.file, out_.model_options);
+  if (!side.layers.is_part()) return working_bytes(config, out_.model_options);
+  return working_bytes(config, DividedModel::of_front(out_.model_options, side.layers.end));
+}
+
+int64_t Opening::cache_bytes(const Side& side, const ModelConfig& config,
+                             KvCache::Creation cache) const {
+  if (!side.layers.is_part()) return KvCache::bytes_needed(config, cache);
+  cache.planes = KvCache::Planes::kElsewhere;
+  cache.here = out_.device->first_layer;
+  const int64_t here = KvCache::bytes_here(config, cache);
+  return side.is_device ? KvCache::bytes_needed(config, cache) - here : here;
+}
+
+// What a cache of so many positions takes, its states apart, which devices have no code for.
+std::function<int64_t(int64_t)> Opening::needed_on(const Side& side,
+                                                   const ModelConfig& config) const {
+  return [this, side, &config](int64_t positions) {
+    if (side.layers.is_part()) return cache_bytes(side, config, cache_of(positions));
+    return KvCache::bytes_needed(config, positions, options_.cache_type, windows());
+  };
 }
 
 // On a device all layers hold all positions.
@@ -304,8 +347,8 @@ KvCache::Windows Opening::windows() const {
 
 // What is free of the processor's memory serves its files and others, too. A device's serves the
 // model, and what drafts for it there.
-double Opening::cache_share() const {
-  if (!out_.device) return options_.cache_share;
+double Opening::cache_share(const Side& side) const {
+  if (!side.is_device) return options_.cache_share;
   const bool shares = has_own_cache(options_.speculation) ||
                       std::ranges::any_of(options_.more_speculations, has_own_cache);
   const double most = shares ? 0.65 : 0.9;
@@ -317,7 +360,8 @@ Status Opening::load() {
   const ModelFile& file = *out_.source.file;
   if (out_.device) {
     AERIE_ASSIGN_OR_RETURN(out_.model,
-                           load_device_model(file, out_.model_options, *out_.device->device));
+                           load_device_model(file, out_.model_options, *out_.device->device,
+                                             out_.device->first_layer));
     return {};
   }
   if (!options_.group) {
@@ -339,16 +383,21 @@ Status Opening::load() {
 }
 
 Status Opening::open_cache(const ModelConfig& config) {
-  const MemoryNeed need = least_need(config);
-  AERIE_RETURN_IF_ERROR(out_.device ? check_device_memory(options_.model, need, *out_.device)
-                                    : check_memory(options_.model, need, free_memory()));
+  for (const Side& side : sides()) {
+    const MemoryNeed need = least_need(side, config);
+    AERIE_RETURN_IF_ERROR(side.is_device ? check_device_memory(options_.model, need, *out_.device)
+                                         : check_memory(options_.model, need, free_memory(side)));
+  }
   AERIE_RETURN_IF_ERROR(load());
-  MemoryRoom& room = out_.device ? out_.device->room : out_.memory;
-  room.taken += need.weights + need.work;
+  for (const Side& side : sides()) {
+    side.room->taken += weight_bytes(side) + work_bytes(side, config);
+  }
   // What is free now is known best once the weights are there.
-  const KvCache::Creation creation = cache_of(cache_positions(config, free_memory()));
+  const KvCache::Creation creation = cache_of(cache_positions(config));
   AERIE_ASSIGN_OR_RETURN(out_.cache, make_cache(*out_.model, creation));
-  room.taken += KvCache::bytes_needed(config, out_.cache->creation());
+  for (const Side& side : sides()) {
+    side.room->taken += cache_bytes(side, config, out_.cache->creation());
+  }
   return {};
 }
 
@@ -358,22 +407,23 @@ KvCache::Creation Opening::cache_of(int64_t positions) const {
 }
 
 // With the smallest cache that will do.
-MemoryNeed Opening::least_need(const ModelConfig& config) const {
+MemoryNeed Opening::least_need(const Side& side, const ModelConfig& config) const {
   MemoryNeed need;
-  need.weights = weight_bytes();
-  need.cache = KvCache::bytes_needed(config, cache_of(least_positions(options_, concurrency_)));
-  need.work = out_.device ? device_working_bytes(*out_.source.file, out_.model_options)
-                          : working_bytes(config, out_.model_options);
+  need.weights = weight_bytes(side);
+  need.cache = cache_bytes(side, config, cache_of(least_positions(options_, concurrency_)));
+  need.work = work_bytes(side, config);
   return need;
 }
 
-int64_t Opening::cache_positions(const ModelConfig& config, int64_t free) const {
+int64_t Opening::cache_positions(const ModelConfig& config) {
   const int64_t least = least_positions(options_, concurrency_);
   if (concurrency_.cache_positions != Concurrency::kRoom) return least;
   int64_t positions = least * concurrency_.sequences;
-  if (free >= 0) {
-    const auto bytes = static_cast<int64_t>(static_cast<double>(free) * cache_share());
-    positions = positions_in(bytes, positions, config, options_.cache_type, windows());
+  for (const Side& side : sides()) {
+    const int64_t free = free_memory(side);
+    if (free < 0) continue;
+    const auto bytes = static_cast<int64_t>(static_cast<double>(free) * cache_share(side));
+    positions = positions_in(bytes, positions, needed_on(side, config));
   }
   return std::max(least, positions);
 }

@@ -60,6 +60,16 @@ int64_t KvCache::bytes_needed(const ModelConfig& config, const Creation& creatio
          state_bytes_needed(config, creation.sequences, creation.states);
 }
 
+int64_t KvCache::bytes_here(const ModelConfig& config, const Creation& creation) {
+  if (creation.planes == Planes::kHere) return bytes_needed(config, creation);
+  int64_t bytes = 0;
+  for (int layer = 0; layer < creation.here; ++layer) {
+    if (!keeps_kv(config, layer)) continue;
+    bytes += pages_for(creation.positions) * layout_of(config, layer, creation.type).page();
+  }
+  return bytes;
+}
+
 Expected<KvCache> KvCache::create(const ModelConfig& config, const Creation& creation) {
   const int64_t positions = creation.positions;
   assert(positions > 0 && creation.sequences > 0);

@@ -72,6 +72,9 @@ class KvCache {
     return create(config, {positions, sequences, type, states, windows, Planes::kHere, 0});
   }
 
+  // Of bytes_needed(), what is here.
+  static int64_t bytes_here(const ModelConfig& config, const Creation& creation);
+
   // What create() was called with, its configuration apart.
   const Creation& creation() const { return creation_; }
   // From now on all calls that change the cache, but for what passes write, are added to it, which

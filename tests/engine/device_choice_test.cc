@@ -57,6 +57,9 @@ class IdleDevice final : public device::Device {
   void narrow_rows(const device::NarrowRows&) override {}
   void map_rows(const device::MapRows&) override {}
   void top(const device::Top&) override {}
+  void route(const device::Route&) override {}
+  void expert_product(const device::ExpertProduct&) override {}
+  void add_experts(const device::AddExperts&) override {}
   void move_entries(const device::MoveEntries&) override {}
   void best(const device::Best&) override {}
   void start_clock() override {}
@@ -228,9 +231,17 @@ TEST_F(DeviceChoice, RanksAreOfProcessors) {
   EXPECT_EQ(said_, "");
 }
 
-TEST_F(DeviceChoice, LayersAreNotDivided) {
-  EXPECT_THAT(choose("auto", 1), HasSubstr("--n-gpu-layers 1: layers are not divided"));
-  EXPECT_THAT(choose("cuda:0", 1), HasSubstr("give 0, or 2 or more, which is all"));
+TEST_F(DeviceChoice, TheLastLayersAreTheDevices) {
+  for (const char* device : {"auto", "cuda:0"}) {
+    ASSERT_EQ(choose(device, 1), "cuda:0");
+    EXPECT_EQ(device_->first_layer, 1);
+    EXPECT_EQ(device_->words(), "cuda:0 (Test GPU) from layer 1 on, the processor before");
+    for (const int layers : {2, 99}) {
+      ASSERT_EQ(choose(device, layers), "cuda:0");
+      EXPECT_EQ(device_->first_layer, 0);
+      EXPECT_EQ(device_->words(), "cuda:0 (Test GPU)");
+    }
+  }
 }
 
 TEST_F(DeviceChoice, MemoryIsWhatIsFreeWithinTheLimit) {
@@ -327,6 +338,59 @@ TEST_F(DeviceOfAnEngine, ComputesModelAndDrafts) {
   const auto refused = Engine::open(options);
   ASSERT_FALSE(refused.ok());
   EXPECT_THAT(refused.status().message(), HasSubstr("--gpu-memory allows 1 MiB"));
+}
+
+// Layers on either side: the same ids with drafts and without, memory of both, and what is missing
+// on either is said.
+TEST_F(DeviceOfAnEngine, MayHaveSomeOfTheLayers) {
+  for (const std::string& speculation : {std::string("draft_model:gate=0,model=") + path_,
+                                         std::string("early_exit:gate=0,exit_layer=1"),
+                                         std::string("layer_skip:gate=0,skip_layers=0")}) {
+    SCOPED_TRACE(speculation);
+    EngineOptions options = this->options(speculation);
+    options.device_layers = 1;
+    const auto engine = Engine::open(options);
+    ASSERT_TRUE(engine.ok()) << engine.status().message();
+    OpenedModel& parts = (*engine)->parts();
+    EXPECT_EQ(parts.device->first_layer, 1);
+    EXPECT_NE(parts.cache->plane(0), nullptr);
+    EXPECT_EQ(parts.cache->plane(1), nullptr);
+    EXPECT_GT(parts.memory.taken, 0);
+    EXPECT_GT(parts.device->room.taken, 0);
+    Request request;
+    request.prompt = {65, 66, 67, 65, 66, 67, 65};
+    request.max_tokens = 12;
+    request.ignore_eos = true;
+    const auto drafted = (*engine)->generate(request, nullptr);
+    ASSERT_TRUE(drafted.ok()) << drafted.status().message();
+    EXPECT_GT(drafted->stats.drafted, 0);
+    request.speculate = false;
+    const auto plain = (*engine)->generate(request, nullptr);
+    ASSERT_TRUE(plain.ok()) << plain.status().message();
+    EXPECT_EQ(drafted->tokens, plain->tokens);
+  }
+  EngineOptions options = this->options("ngram");
+  options.device_layers = 1;
+  options.device_memory.bytes = 100000;
+  EXPECT_THAT(Engine::open(options).status().message(), HasSubstr("of which --gpu-memory allows"));
+}
+
+// What the parts take is what the whole takes.
+TEST_F(DeviceOfAnEngine, CountsTheMemoryOfEither) {
+  const auto taken = [&](std::optional<int> layers) {
+    EngineOptions options = this->options("ngram");
+    options.device_layers = layers;
+    const auto opened = open_model(options, {.sequences = 2});
+    EXPECT_TRUE(opened.ok()) << opened.status().message();
+    return std::pair(opened->memory.taken, opened->device->room.taken);
+  };
+  const auto whole = taken(std::nullopt), divided = taken(1);
+  EXPECT_EQ(whole.first, 0);
+  EXPECT_GT(divided.first, 0);
+  EXPECT_LT(divided.second, whole.second);
+  const ModelConfig config = *read_model_config(*open_model_file(path_).value());
+  const int64_t cache_of_layer = KvCache::bytes_needed(config, 64) / config.layers;
+  EXPECT_GE(whole.second - divided.second, cache_of_layer);
 }
 
 TEST_F(DeviceOfAnEngine, CountsTheCachesOfDrafts) {

@@ -66,26 +66,24 @@ std::string asked_device(const EngineOptions& options) {
   return options.device;
 }
 
-Status check_layers(const EngineOptions& options, const ModelConfig& config) {
-  if (!options.device_layers) return {};
-  const int layers = *options.device_layers;
-  if (layers == 0 || layers >= config.layers) return {};
-  return invalid_argument(
-      "--n-gpu-layers {}: layers are not divided between a device and the processor: give 0, or {} "
-      "or more, which is all",
-      layers, config.layers);
+// As llama.cpp counts them: the last ones are the device's. A device that is named with none has
+// all.
+int first_layer_of(const EngineOptions& options, const ModelConfig& config) {
+  const int layers = options.device_layers.value_or(0);
+  return layers == 0 ? 0 : std::max(0, config.layers - layers);
 }
 
 Expected<std::unique_ptr<OpenedDevice>> open_for(const std::string& name,
                                                  const EngineOptions& options,
-                                                 const ModelFile& file,
-                                                 const DeviceAccess& access) {
+                                                 const ModelFile& file, const DeviceAccess& access,
+                                                 int first_layer) {
   AERIE_RETURN_IF_ERROR(check_options(options));
   AERIE_RETURN_IF_ERROR(access.supports(file));
   auto opened = std::make_unique<OpenedDevice>();
   AERIE_ASSIGN_OR_RETURN(opened->device, access.open(name));
   opened->name = name;
   opened->info = opened->device->info();
+  opened->first_layer = first_layer;
   const auto memory = static_cast<double>(opened->info.memory);
   const DeviceShare& limit = options.device_memory;
   opened->room.limit = limit.share > 0.0 ? static_cast<int64_t>(limit.share * memory) : limit.bytes;
@@ -140,7 +138,8 @@ Expected<std::optional<int>> parse_device_layers(std::string_view text) {
 }
 
 std::string OpenedDevice::words() const {
-  return fmt::format("{} ({})", name, make());
+  if (first_layer == 0) return fmt::format("{} ({})", name, make());
+  return fmt::format("{} ({}) from layer {} on, the processor before", name, make(), first_layer);
 }
 
 DeviceAccess DeviceAccess::real() {
@@ -154,13 +153,14 @@ Expected<std::unique_ptr<OpenedDevice>> choose_device(const EngineOptions& optio
                                                       const ModelFile& file,
                                                       const ModelConfig& config,
                                                       const DeviceAccess& access) {
-  AERIE_RETURN_IF_ERROR(check_layers(options, config));
   const std::string asked = asked_device(options);
   if (asked == kCpu) return std::unique_ptr<OpenedDevice>();
+  const int first_layer = first_layer_of(options, config);
   if (asked != kAuto) {
-    return in_context(open_for(asked, options, file, access), fmt::format("--device {}", asked));
+    return in_context(open_for(asked, options, file, access, first_layer),
+                      fmt::format("--device {}", asked));
   }
-  auto opened = open_for(std::string(kFirst), options, file, access);
+  auto opened = open_for(std::string(kFirst), options, file, access, first_layer);
   if (opened.ok()) return opened;
   if (options.device_layers) {
     log(LogLevel::kWarning, fmt::format("the processor computes the model in spite of "

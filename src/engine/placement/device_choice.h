@@ -35,11 +35,12 @@ Expected<std::optional<int>> parse_device_layers(std::string_view text);
 struct OpenedDevice {
   std::string name;  // "cuda:0"
   device::Info info;
-  MemoryRoom room;  // of its memory
+  MemoryRoom room;      // of its memory
+  int first_layer = 0;  // that it computes; the processor has those before it
   std::unique_ptr<device::Device> device;
 
   std::string make() const { return static_cast<const char*>(info.name); }
-  // "cuda:0 (NVIDIA H100 80GB HBM3)"; for people.
+  // "cuda:0 (NVIDIA H100 80GB HBM3)", and which layers it has if not all; for people.
   std::string words() const;
 };
 

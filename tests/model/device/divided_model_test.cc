@@ -97,7 +97,7 @@ TEST(DividedPass, TapsAreInTheOrderOfTheBatch) {
   test::TinySpec spec;
   spec.layers = kLayers;
   const test::TinyFile file(spec);
-  Bench divided(file.gguf(), test::device_of_tests(), 1, 2);
+  Bench divided(file.gguf(), test::device_of_tests(), 2, 2);
   const std::vector<int32_t> text = test::random_tokens(7, 6, spec.vocab);
   const auto all = divided.read(*divided.cache().open(), text, 6);
   divided.add_chain(*divided.cache().open(), text);
