@@ -16,7 +16,7 @@ void add_device_flags(CLI::App& app, DeviceFlags& flags) {
       "auto,cpu,cuda,emulated");
   app.add_option("--n-gpu-layers", flags.layers,
                  "How many layers a device computes, the last ones; the processor has the others "
-                 "(0: all of them; default: all on the device)");
+                 "(0: all of them; auto: as many as fit; default: all on the device)");
   app.add_option("--gpu-memory", flags.memory,
                  "What weights, cache and work may take of a device's memory: bytes (20G), or a "
                  "share of it (0.9; default: what is free)");

@@ -55,7 +55,9 @@ struct EngineOptions {
   // Who computes the model (engine/placement/device_choice.h): "auto", "cpu", or a device's name.
   // Once it is open, whoever does.
   std::string device = "auto";
-  // Of its layers, as many as were asked to be on a device: none or all, and with "auto" alone.
+  // Of its layers the last so many are the device's, and the processor has the others. None: all;
+  // with "auto" as many as fit. 0 and "auto": the processor.
+  static constexpr int kLayersThatFit = -1;
   std::optional<int> device_layers;
   DeviceShare device_memory;
   std::string weight_cache;  // a folder for packed weights (model/weight_cache.h); empty: none

@@ -85,6 +85,7 @@ class Opening {
   Status open();
 
  private:
+  bool divide(const EngineOptions& asked, const ModelConfig& config, const Status& opened);
   Status open_source();
   int context_by_memory(const ModelConfig& config);
   Status use_profile();
@@ -154,16 +155,47 @@ Status Opening::open() {
                          choose_device(options_, *out_.source.file, config, DeviceAccess::real()));
   if (out_.device) {
     const EngineOptions asked = options_;
+    const int64_t taken = out_.memory.taken;
+    const auto begin_again = [&] {
+      out_.cache.reset();
+      out_.model.reset();
+      out_.device->room.taken = 0;
+      out_.memory.taken = taken;
+      options_ = asked;
+    };
     Status opened = open_target(config);
+    if (divide(asked, config, opened)) {
+      begin_again();
+      opened = open_target(config);
+    }
     if (opened.ok()) return open_drafters();
     AERIE_RETURN_IF_ERROR(leave_device(asked, *out_.device, std::move(opened)));
-    out_.cache.reset();
-    out_.model.reset();
+    begin_again();
     out_.device.reset();
-    options_ = asked;
   }
   AERIE_RETURN_IF_ERROR(open_target(config));
   return open_drafters();
+}
+
+// Whether a model that was not opened for want of the device's memory may have some of its layers
+// there: then the device is for those.
+bool Opening::divide(const EngineOptions& asked, const ModelConfig& config, const Status& opened) {
+  const int layers = asked.device_layers.value_or(
+      asked.device == kAutoDevice ? EngineOptions::kLayersThatFit : config.layers);
+  if (opened.code() != StatusCode::kResourceExhausted || layers != EngineOptions::kLayersThatFit) {
+    return false;
+  }
+  const int64_t free = out_.device->room.free();
+  for (int first = 1; first < config.layers; ++first) {
+    out_.device->first_layer = first;
+    if (least_need(sides().front(), config).all() > free) continue;
+    log(LogLevel::kWarning,
+        fmt::format("{}: there is room for {} of {} layers; the processor computes the others: {}",
+                    out_.device->name, config.layers - first, config.layers, opened.message()));
+    return true;
+  }
+  out_.device->first_layer = 0;
+  return false;
 }
 
 // The model and its cache, on the device that was chosen.

@@ -69,7 +69,9 @@ LookaheadOptions lookahead_options(const Setting& setting) {
 
 std::unique_ptr<Model> load(const ModelFile& file, const ModelOptions& options,
                             const Setting& setting) {
-  auto model = setting.device != nullptr ? load_device_model(file, options, *setting.device)
+  const int last = read_model_config(file)->layers - 1;
+  auto model = setting.device != nullptr ? load_device_model(file, options, *setting.device,
+                                                             std::min(setting.first_layer, last))
                                          : load_model(file, options);
   EXPECT_TRUE(model.ok()) << model.status().message();
   return std::move(model).value();

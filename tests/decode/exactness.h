@@ -83,6 +83,7 @@ struct Setting {
   int positions = kMaxPositions;
   // Computes the target and draft models; null: the processor.
   device::Device* device = nullptr;
+  int first_layer = 0;  // that it computes of them, or their last one
   DraftKind kind = DraftKind::kNgram;
   // Must outlive the drafter. If there is one, the usual model is the one of easy heads.
   test::TinyHead* head = nullptr;

@@ -150,8 +150,9 @@ TEST(DeviceMemoryLimit, IsBytesOrAShare) {
 TEST(DeviceLayers, AreANumberOrAll) {
   EXPECT_EQ(*parse_device_layers("99"), 99);
   EXPECT_EQ(*parse_device_layers("all"), INT_MAX);
-  EXPECT_EQ(*parse_device_layers("auto"), std::nullopt);
-  EXPECT_EQ(*parse_device_layers("-1"), std::nullopt);
+  EXPECT_EQ(*parse_device_layers("auto"), EngineOptions::kLayersThatFit);
+  EXPECT_EQ(*parse_device_layers("-1"), EngineOptions::kLayersThatFit);
+  EXPECT_EQ(*parse_device_layers("-9"), EngineOptions::kLayersThatFit);
   for (const char* text : {"", "some", "3.5", "9999999999999"}) {
     EXPECT_FALSE(parse_device_layers(text).ok()) << text;
   }
@@ -235,7 +236,7 @@ TEST_F(DeviceChoice, TheLastLayersAreTheDevices) {
   for (const char* device : {"auto", "cuda:0"}) {
     ASSERT_EQ(choose(device, 1), "cuda:0");
     EXPECT_EQ(device_->first_layer, 1);
-    EXPECT_EQ(device_->words(), "cuda:0 (Test GPU) from layer 1 on, the processor before");
+    EXPECT_EQ(device_->words(), "cuda:0 (Test GPU, from layer 1 on; the processor before)");
     for (const int layers : {2, 99}) {
       ASSERT_EQ(choose(device, layers), "cuda:0");
       EXPECT_EQ(device_->first_layer, 0);
@@ -373,6 +374,25 @@ TEST_F(DeviceOfAnEngine, MayHaveSomeOfTheLayers) {
   options.device_layers = 1;
   options.device_memory.bytes = 100000;
   EXPECT_THAT(Engine::open(options).status().message(), HasSubstr("of which --gpu-memory allows"));
+}
+
+// As many as there is room for; none, and so the reason, where there is room for none.
+TEST_F(DeviceOfAnEngine, HasAsManyLayersAsFit) {
+  EngineOptions options = this->options("ngram");
+  options.device_layers = EngineOptions::kLayersThatFit;
+  const auto whole = open_model(options, {.sequences = 1});
+  ASSERT_TRUE(whole.ok()) << whole.status().message();
+  EXPECT_EQ(whole->device->first_layer, 0);
+  options.device_memory.bytes = whole->device->room.taken - 1;
+  testing::internal::CaptureStderr();
+  const auto some = open_model(options, {.sequences = 1});
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("1 of 2 layers"));
+  ASSERT_TRUE(some.ok()) << some.status().message();
+  EXPECT_EQ(some->device->first_layer, 1);
+  options.device_memory.bytes = 100000;
+  const auto none = open_model(options, {.sequences = 1});
+  ASSERT_FALSE(none.ok());
+  EXPECT_THAT(none.status().message(), HasSubstr("do not fit"));
 }
 
 // What the parts take is what the whole takes.

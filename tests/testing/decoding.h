@@ -25,6 +25,7 @@ class CheckedModel : public Model {
   ForwardOutputs forward(const ForwardBatch& batch, KvCache& cache) override;
   ModelConfig cache_config() const override { return model_.cache_config(); }
   KvCache::Planes cache_planes() const override { return model_.cache_planes(); }
+  int layers_here() const override { return model_.layers_here(); }
   Status attach(KvCache& cache, std::span<const int32_t> skipped) override {
     return model_.attach(cache, skipped);
   }

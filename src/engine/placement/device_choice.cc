@@ -18,7 +18,7 @@
 namespace aerie {
 namespace {
 
-constexpr std::string_view kAuto = "auto", kCpu = "cpu", kFirst = "cuda:0";
+constexpr std::string_view kCpu = "cpu", kFirst = "cuda:0";
 // Of a device's memory, what is left to the driver and to what is not counted.
 constexpr double kLeftAlone = 1.0 / 32;
 
@@ -62,7 +62,7 @@ Status check_options(const EngineOptions& options) {
 
 // The processor where it need not be said why not.
 std::string asked_device(const EngineOptions& options) {
-  if (options.device == kAuto && options.device_layers == 0) return std::string(kCpu);
+  if (options.device == kAutoDevice && options.device_layers == 0) return std::string(kCpu);
   return options.device;
 }
 
@@ -70,7 +70,7 @@ std::string asked_device(const EngineOptions& options) {
 // all.
 int first_layer_of(const EngineOptions& options, const ModelConfig& config) {
   const int layers = options.device_layers.value_or(0);
-  return layers == 0 ? 0 : std::max(0, config.layers - layers);
+  return layers <= 0 ? 0 : std::max(0, config.layers - layers);
 }
 
 Expected<std::unique_ptr<OpenedDevice>> open_for(const std::string& name,
@@ -98,7 +98,7 @@ Expected<std::unique_ptr<OpenedDevice>> open_for(const std::string& name,
 
 Expected<std::string> parse_device(std::string_view text) {
   std::string name = lower(text);
-  if (name == kAuto || name == kCpu || name == "emulated") return name;
+  if (name == kAutoDevice || name == kCpu || name == "emulated") return name;
   if (name == "none") return std::string(kCpu);
   if (name == "cuda" || name == "gpu") return std::string(kFirst);
   constexpr std::string_view kCuda = "cuda";
@@ -129,17 +129,24 @@ Expected<DeviceShare> parse_device_memory(std::string_view text) {
 
 Expected<std::optional<int>> parse_device_layers(std::string_view text) {
   if (text == "all") return std::optional<int>(std::numeric_limits<int>::max());
-  if (text == kAuto) return std::optional<int>();
+  if (text == kAutoDevice) return std::optional<int>(EngineOptions::kLayersThatFit);
   const std::optional<int> layers = whole_number(text);
   if (!layers) {
-    return invalid_argument("'{}': give 0 for the processor, or all for a device", text);
+    return invalid_argument(
+        "'{}': give a number, 0 for the processor, all for a device, or auto for as many as fit",
+        text);
   }
-  return *layers < 0 ? std::optional<int>() : layers;
+  return std::optional<int>(std::max(*layers, EngineOptions::kLayersThatFit));
+}
+
+std::string OpenedDevice::make() const {
+  const std::string own = static_cast<const char*>(info.name);
+  if (first_layer == 0) return own;
+  return fmt::format("{}, from layer {} on; the processor before", own, first_layer);
 }
 
 std::string OpenedDevice::words() const {
-  if (first_layer == 0) return fmt::format("{} ({})", name, make());
-  return fmt::format("{} ({}) from layer {} on, the processor before", name, make(), first_layer);
+  return fmt::format("{} ({})", name, make());
 }
 
 DeviceAccess DeviceAccess::real() {
@@ -156,13 +163,13 @@ Expected<std::unique_ptr<OpenedDevice>> choose_device(const EngineOptions& optio
   const std::string asked = asked_device(options);
   if (asked == kCpu) return std::unique_ptr<OpenedDevice>();
   const int first_layer = first_layer_of(options, config);
-  if (asked != kAuto) {
+  if (asked != kAutoDevice) {
     return in_context(open_for(asked, options, file, access, first_layer),
                       fmt::format("--device {}", asked));
   }
   auto opened = open_for(std::string(kFirst), options, file, access, first_layer);
   if (opened.ok()) return opened;
-  if (options.device_layers) {
+  if (options.device_layers.value_or(0) > 0) {
     log(LogLevel::kWarning, fmt::format("the processor computes the model in spite of "
                                         "--n-gpu-layers: {}",
                                         opened.status().message()));
@@ -176,7 +183,8 @@ Expected<std::unique_ptr<OpenedDevice>> choose_device(const EngineOptions& optio
 }
 
 Status leave_device(const EngineOptions& options, const OpenedDevice& device, Status reason) {
-  if (options.device != kAuto || reason.code() != StatusCode::kResourceExhausted) return reason;
+  if (options.device != kAutoDevice || reason.code() != StatusCode::kResourceExhausted)
+    return reason;
   log(LogLevel::kWarning, fmt::format("the processor computes the model, and not {}: {}",
                                       device.words(), reason.message()));
   return {};

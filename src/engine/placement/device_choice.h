@@ -17,6 +17,7 @@
 
 namespace aerie {
 
+inline constexpr std::string_view kAutoDevice = "auto";
 // What `device` may be, for messages.
 inline constexpr std::string_view kDeviceChoices = "auto, cpu, cuda, cuda:N or emulated";
 
@@ -28,7 +29,8 @@ Expected<std::string> parse_device(std::string_view text);
 // are powers of 1024. kInvalidArgument for others.
 Expected<DeviceShare> parse_device_memory(std::string_view text);
 
-// A number, "all" or "auto" (which is none, as is a negative number): --n-gpu-layers.
+// A number, "all" or "auto" (EngineOptions::kLayersThatFit, as is a negative number):
+// --n-gpu-layers.
 Expected<std::optional<int>> parse_device_layers(std::string_view text);
 
 // A device that a model was opened on.
@@ -39,8 +41,9 @@ struct OpenedDevice {
   int first_layer = 0;  // that it computes; the processor has those before it
   std::unique_ptr<device::Device> device;
 
-  std::string make() const { return static_cast<const char*>(info.name); }
-  // "cuda:0 (NVIDIA H100 80GB HBM3)", and which layers it has if not all; for people.
+  // "NVIDIA H100 80GB HBM3", and which layers it has if not all.
+  std::string make() const;
+  // "cuda:0 (NVIDIA H100 80GB HBM3)"; for people.
   std::string words() const;
 };
 

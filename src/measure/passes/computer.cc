@@ -98,6 +98,11 @@ Expected<double> device_bandwidth(OpenedDevice& opened) {
 Expected<Computer> Computer::open(const OpenedModel& model, int64_t memory_mib) {
   Computer computer;
   computer.device_ = model.device.get();
+  if (computer.device_ != nullptr && computer.device_->first_layer > 0) {
+    return invalid_argument(
+        "what is measured is compared with the limits of one machine, and the layers are divided "
+        "between two: leave out --n-gpu-layers, or take a model that fits");
+  }
   if (computer.device_ != nullptr) return computer;
   AERIE_ASSIGN_OR_RETURN(Machine machine,
                          Machine::open(model.options.isa, *model.pool, memory_mib));

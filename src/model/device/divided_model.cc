@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/errors.h"
+
 namespace aerie {
 
 ModelOptions DividedModel::of_front(const ModelOptions& options, int first_layer) {
@@ -12,6 +14,15 @@ ModelOptions DividedModel::of_front(const ModelOptions& options, int first_layer
   front.logit_tokens.clear();
   front.ranks = 0;
   return front;
+}
+
+Status DividedModel::attach(KvCache& cache, std::span<const int32_t> skipped) {
+  const auto gone = std::ranges::lower_bound(skipped, first_layer_) - skipped.begin();
+  if (cache.creation().here != first_layer_ - gone) {
+    return internal_error("the cache has planes of {} layers, and {} are the processor's",
+                          cache.creation().here, first_layer_ - gone);
+  }
+  return back_->attach(cache, skipped);
 }
 
 // Layers that are tapped before `end` are the front's; all rows give what leaves it besides.

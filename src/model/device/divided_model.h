@@ -28,9 +28,7 @@ class DividedModel final : public Model {
   DeviceParts device_parts() const override { return back_->device_parts(); }
   KvCache::Planes cache_planes() const override { return back_->cache_planes(); }
   int layers_here() const override { return first_layer_; }
-  Status attach(KvCache& cache, std::span<const int32_t> skipped) override {
-    return back_->attach(cache, skipped);
-  }
+  Status attach(KvCache& cache, std::span<const int32_t> skipped) override;
   void detach(KvCache& cache) override { back_->detach(cache); }
   int64_t weight_bytes() const override { return front_->weight_bytes() + back_->weight_bytes(); }
 

@@ -72,6 +72,28 @@ TEST(DeviceExactBatch, WithPrefixesThatAreKept) {
   EXPECT_EQ(serve_twice(setting, 7).difference, "");
 }
 
+// Layers on the processor and on a device.
+class DeviceExactDivided : public testing::TestWithParam<DraftKind> {};
+
+TEST_P(DeviceExactDivided, ChangesNoToken) {
+  for (const double temperature : {0.0, 0.8}) {
+    SCOPED_TRACE(fmt::format("temperature {}", temperature));
+    Setting setting;
+    setting.device = &test::device_of_tests();
+    setting.first_layer = 1;
+    setting.kind = GetParam();
+    setting.chunk = 20;
+    setting.requests.push_back(request_with(sampling_with(temperature, Filter::kNone, 5), 30, 30));
+    setting.requests.push_back(request_with(sampling_with(temperature, Filter::kNone, 6), 20, 7));
+    const Comparison comparison = compare_with_plain(setting);
+    EXPECT_EQ(comparison.difference, "");
+    if (!is_gated(GetParam())) expect_speculation(setting, comparison.speculative);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, DeviceExactDivided, testing::ValuesIn(kDraftKinds),
+                         draft_kind_test_name);
+
 // Rows of a verify pass choose experts of their own, whoever else is in it.
 class DeviceExactExperts : public testing::TestWithParam<std::string> {};
 

@@ -40,6 +40,7 @@ class FetchingModel final : public Model, private LogitSource {
   int64_t weight_bytes() const override { return model_.weight_bytes(); }
   ModelConfig cache_config() const override { return model_.cache_config(); }
   KvCache::Planes cache_planes() const override { return model_.cache_planes(); }
+  int layers_here() const override { return model_.layers_here(); }
   Status attach(KvCache& cache, std::span<const int32_t> skipped) override {
     return model_.attach(cache, skipped);
   }

@@ -246,7 +246,7 @@ TEST(TheirCommand, TakesDevices) {
   for (const auto& [line, why] :
        {std::pair("m --device tpu", "--device: 'tpu': give auto, cpu, cuda, cuda:N or emulated"),
         {"m -dev CUDA0,CUDA1", "--device: 'CUDA0,CUDA1': give auto"},
-        {"m -ngl some", "--n-gpu-layers: 'some': give 0 for the processor"},
+        {"m -ngl some", "--n-gpu-layers: 'some': give a number, 0 for the processor"},
         {"m --gpu-memory 1.5", "--gpu-memory: '1.5': give a share of the device's"}}) {
     const auto parsed = serve_line(line);
     ASSERT_FALSE(parsed.ok()) << line;
