@@ -7,7 +7,7 @@
 #include "kernels/device/device.h"
 #include "model/blueprint.h"
 #include "model/device/device_memory.h"
-#include "model/device/pass_input.h"
+#include "model/device/pass/pass_input.h"
 #include "model/model.h"
 
 namespace aerie {

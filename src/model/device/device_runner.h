@@ -10,8 +10,8 @@
 #include "model/device/device_experts.h"
 #include "model/device/device_top.h"
 #include "model/device/device_weights.h"
-#include "model/device/pass_graphs.h"
-#include "model/device/pass_input.h"
+#include "model/device/pass/pass_graphs.h"
+#include "model/device/pass/pass_input.h"
 #include "model/model.h"
 
 namespace aerie {

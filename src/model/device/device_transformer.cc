@@ -12,7 +12,7 @@
 #include "model/device/device_planes.h"
 #include "model/device/device_runner.h"
 #include "model/device/device_weights.h"
-#include "model/device/pass_graphs.h"
+#include "model/device/pass/pass_graphs.h"
 
 namespace aerie {
 namespace {

@@ -1,4 +1,4 @@
-#include "model/device/pass_input.h"
+#include "model/device/pass/pass_input.h"
 
 #include <algorithm>
 #include <bit>

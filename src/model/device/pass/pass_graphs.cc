@@ -1,4 +1,4 @@
-#include "model/device/pass_graphs.h"
+#include "model/device/pass/pass_graphs.h"
 
 namespace aerie {
 

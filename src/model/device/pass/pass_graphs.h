@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kernels/device/device.h"
-#include "model/device/pass_input.h"
+#include "model/device/pass/pass_input.h"
 
 namespace aerie {
 
