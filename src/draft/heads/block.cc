@@ -147,6 +147,27 @@ int64_t embedded_tokens(const HeadFile& file, const HeadTarget& target) {
   return own != nullptr ? own->shape[1] : target.config->vocab;
 }
 
+// What follows tokens is the processor's, wherever the block is computed.
+Expected<std::unique_ptr<MarkovHead>> load_markov(WeightLoader& loader, HeadFile& file,
+                                                  const HeadTarget& target,
+                                                  const HeadOptions& options, int vocab,
+                                                  int64_t width) {
+  if (target.device == nullptr) {
+    return MarkovHead::load(loader, file, target, options, vocab, width);
+  }
+  HeadTarget here = target;
+  here.backend = &target.device->host;
+  here.device = nullptr;
+  const ModelOptions options_here = here.model_options();
+  WeightLoader own(file, options_here);
+  for (const TensorInfo& tensor : file.tensors()) {
+    if (tensor.name.starts_with("markov_head.") || tensor.name.starts_with("confidence_head.")) {
+      loader.ignore(std::string(tensor.name));
+    }
+  }
+  return MarkovHead::load(own, file, here, options, vocab, width);
+}
+
 Expected<BlockWeights> load_block_weights(HeadFile& file, const HeadTarget& target,
                                           const HeadOptions& options, const BlockPlan& plan,
                                           const Blueprint& blueprint, const ModelOptions& model) {
@@ -173,7 +194,7 @@ Expected<BlockWeights> load_block_weights(HeadFile& file, const HeadTarget& targ
   AERIE_ASSIGN_OR_RETURN(w.output,
                          OutputHead::load(loader, file, "lm_head.weight", width, target, options));
   AERIE_ASSIGN_OR_RETURN(w.markov,
-                         MarkovHead::load(loader, file, target, options, w.output.vocab(), width));
+                         load_markov(loader, file, target, options, w.output.vocab(), width));
   // What training compares with.
   loader.ignore("verifier_norm.weight");
   loader.ignore("verifier_lm_head.weight");
@@ -188,12 +209,9 @@ Expected<BlockWeights> load_block_weights(HeadFile& file, const HeadTarget& targ
 // what MarkovHead adds.
 //
 // kInvalidArgument, naming what differs, for a head of another model; kUnsupported for what has no
-// place, and for a target on a device.
+// place.
 Expected<std::unique_ptr<FeatureHead>> load_dspark(HeadFile& file, const HeadTarget& target,
                                                    const HeadSettings& settings) {
-  if (target.device != nullptr) {
-    return not_supported("{}: there is no device code for heads that draft blocks", file.name());
-  }
   AERIE_RETURN_IF_ERROR(file.rename_prefix("model.", ""));
   AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, head_blueprint(file, target));
   AERIE_ASSIGN_OR_RETURN(BlockPlan plan,

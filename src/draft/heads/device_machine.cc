@@ -411,10 +411,13 @@ void DeviceMachine::layer(const TransformerLayer& layer, const LayerPlan& plan, 
                      {narrow_.as<uint16_t>(), stride});
 }
 
-// No head that is loaded for a device calls it.
-void DeviceMachine::remember(const TransformerLayer& /*layer*/, const LayerPlan& /*plan*/,
-                             int /*plane*/, HeadInput /*input*/) {
-  status_ = internal_error("there is no device code for keys and values alone");
+void DeviceMachine::remember(const TransformerLayer& layer, const LayerPlan& plan, int plane,
+                             HeadInput input) {
+  const DeviceLayer* known = known_layer(layer);
+  const int stride = narrow(input, HeadWhich::kAll);
+  if (learns_) return;
+  runner_->remember(*known, plan, planes_.of(*cache_).planes[static_cast<size_t>(plane)],
+                    {narrow_.as<uint16_t>(), stride});
 }
 
 void DeviceMachine::output(const Linear& w, HeadInput x, int place) {

@@ -68,10 +68,11 @@ struct HeadSizes {
 
 // A device on which a head is loaded and computed, and its weights there.
 struct HeadDevice {
-  HeadDevice(const kernels::Backend& host, device::Device& d)
-      : device(d), pool(d), packer(std::in_place, host, d, pool) {}
+  HeadDevice(const kernels::Backend& backend, device::Device& d)
+      : device(d), host(backend), pool(d), packer(std::in_place, backend, d, pool) {}
 
   device::Device& device;
+  const kernels::Backend& host;  // of what the processor computes all the same
   DevicePool pool;
   std::optional<DevicePacker> packer;  // while it is being loaded
 };

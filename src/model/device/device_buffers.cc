@@ -32,6 +32,7 @@ DeviceSizes::DeviceSizes(const Blueprint& blueprint, const ModelOptions& options
   projected = config.q_width() + 2 * config.kv_width();
   limits = {options.max_rows, options.max_logits, options.max_positions, config.hidden,
             device::most_tile_rows(config.heads / config.kv_heads)};
+  limits.chains = std::ranges::any_of(blueprint.layers, &LayerPlan::sees_chain);
   // Of one tile of rows at least.
   const device::CacheShape shape = {config.kv_heads, config.head_dim};
   const int64_t of_tile =

@@ -83,16 +83,15 @@ void DeviceRunner::project(const DeviceLayer& layer, const Input& input) {
   }
 }
 
-void DeviceRunner::attend(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane) {
+void DeviceRunner::place(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane) {
   const ModelConfig& config = blueprint_.config;
-  const device::CacheShape shape = {config.kv_heads, config.head_dim};
   device::Place place;
   place.pass = input_.pass();
   place.most_rows = shape_->sizes.rows;
   place.qkv = buffers_.projected.as<float>();
   place.stride = sizes_.projected;
   place.heads = config.heads;
-  place.shape = shape;
+  place.shape = {config.kv_heads, config.head_dim};
   place.query_norm = layer.query_norm;
   place.key_norm = layer.key_norm;
   place.whole_norms = blueprint_.query_key_norm == QueryKeyNorm::kRow;
@@ -108,12 +107,16 @@ void DeviceRunner::attend(const DeviceLayer& layer, const LayerPlan& plan, uint1
   place.q = buffers_.queries.as<uint16_t>();
   place.plane = plane;
   device_->place(place);
+}
 
+void DeviceRunner::attend(const DeviceLayer& layer, const LayerPlan& plan, const uint16_t* plane) {
+  const ModelConfig& config = blueprint_.config;
+  const device::CacheShape shape = {config.kv_heads, config.head_dim};
   device::Attend attend;
-  attend.pass = input_.pass();
+  attend.pass = plan.sees_chain ? input_.chains() : input_.pass();
   attend.most_rows = shape_->sizes.rows;
   attend.most_chunks = shape_->sizes.chunks;
-  attend.q = place.q;
+  attend.q = buffers_.queries.as<uint16_t>();
   attend.plane = plane;
   attend.heads = config.heads;
   attend.shape = shape;
@@ -205,6 +208,7 @@ void DeviceRunner::feed_forward(const DeviceLayer& layer, const float* next_norm
 void DeviceRunner::run_layer(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane,
                              const Input& input, const float* next_norm) {
   project(layer, input);
+  place(layer, plan, plane);
   attend(layer, plan, plane);
   add_to_stream(layer.o, buffers_.attended, sizes_.attended, layer.attention_post_norm,
                 layer.ffn_norm);

@@ -54,6 +54,12 @@ class DeviceRunner {
                  const Input& input) {
     run_layer(layer, plan, plane, input, nullptr);
   }
+  // Keys and values of this input, and no more.
+  void remember(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane,
+                const Input& input) {
+    project(layer, input);
+    place(layer, plan, plane);
+  }
   void run_layer(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane) {
     begin(layer.attention_norm);
     run_layer(layer, plan, plane, normed_stream(), nullptr);
@@ -76,7 +82,8 @@ class DeviceRunner {
   void run_layer(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane,
                  const Input& input, const float* next_norm);
   void project(const DeviceLayer& layer, const Input& input);
-  void attend(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane);
+  void place(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane);
+  void attend(const DeviceLayer& layer, const LayerPlan& plan, const uint16_t* plane);
   void feed_forward(const DeviceLayer& layer, const float* next_norm);
   void run_experts(const DeviceLayer& layer, const float* next_norm);
   void add_to_stream(const device::Matrix& matrix, const DeviceMemory& x, int x_stride,

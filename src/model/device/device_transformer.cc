@@ -49,6 +49,7 @@ class DeviceTransformer final : public Model {
  private:
   void embed(const ForwardBatch& batch);
   PassShape shape_of(const ForwardBatch& batch, const PassSizes& sizes) const;
+  bool reads_experts(const ForwardBatch& batch) const;
   void bring_best(size_t wanted, size_t launched);
   void read_best(size_t wanted, size_t launched, ForwardOutputs& out);
   void bring_back(const ForwardBatch& batch, const PassSizes& sizes, const PassSizes& launched,
@@ -155,6 +156,15 @@ void DeviceTransformer::read_best(size_t wanted, size_t launched, ForwardOutputs
   }
 }
 
+// Whether a layer that the batch runs has experts.
+bool DeviceTransformer::reads_experts(const ForwardBatch& batch) const {
+  for (int i = batch.first_layer; i < batch.end_of(config().layers); ++i) {
+    if (!blueprint_.layers[static_cast<size_t>(i)].experts) continue;
+    if (!std::ranges::binary_search(batch.skipped_layers, i)) return true;
+  }
+  return false;
+}
+
 // Waits for the pass.
 void DeviceTransformer::bring_back(const ForwardBatch& batch, const PassSizes& sizes,
                                    const PassSizes& launched, ForwardOutputs& out) {
@@ -167,7 +177,9 @@ void DeviceTransformer::bring_back(const ForwardBatch& batch, const PassSizes& s
   bring_best(wanted, best);
   device_.copy_out(states_.as<void>(), buffers.states.as<void>(), states * sizeof(float));
   device_.copy_out(taps_.as<void>(), buffers.taps.as<void>(), taps * sizeof(float));
-  device_.copy_out(expert_reads_.as<void>(), runner_.experts().reads(), expert_reads_.size());
+  if (reads_experts(batch)) {
+    device_.copy_out(expert_reads_.as<void>(), runner_.experts().reads(), expert_reads_.size());
+  }
   logits_.start(buffers.logits.as<float>(), wanted);
   if (!device_.wait()) {
     out.status = internal_error("{}", device_.error());
@@ -177,7 +189,7 @@ void DeviceTransformer::bring_back(const ForwardBatch& batch, const PassSizes& s
   out.vocab = runner_.sizes().logit_width;
   out.state_width = static_cast<int>(hidden);
   out.tap_width = static_cast<int>(batch.tap_layers.size() * hidden);
-  if (expert_reads_.size() > 0) out.experts = *expert_reads_.as<int32_t>();
+  if (reads_experts(batch)) out.experts = *expert_reads_.as<int32_t>();
   out.source = &logits_;
   out.best = best_;
   out.states = {states_.as<float>(), states};

@@ -31,7 +31,8 @@ double mean_accepted_length(const Comparison& comparison) {
 constexpr HeadFamily kOnDevice[] = {
     HeadFamily::kEagle,       HeadFamily::kEagle3,        HeadFamily::kEagle3Pruned,
     HeadFamily::kPEagle,      HeadFamily::kMedusa,        HeadFamily::kHydra,
-    HeadFamily::kHydraPrefix, HeadFamily::kMlpSpeculator, HeadFamily::kRedrafter};
+    HeadFamily::kHydraPrefix, HeadFamily::kMlpSpeculator, HeadFamily::kRedrafter,
+    HeadFamily::kDflash,      HeadFamily::kDspark};
 
 class DeviceHead : public testing::TestWithParam<HeadFamily> {};
 

@@ -62,7 +62,7 @@ std::vector<RowOutput> RowRunner::commit(std::span<const Floats> features,
       row.position = committed + i;
       row.slot = cache_.slot(id_, i);
       row.parent = i - 1;
-      row.wants_logits = i == rows - 1;
+      row.wants_logits = i == rows - 1 && head_.block_depths() == 0;
       pass.batch.rows.push_back(row);
       pass.features.push_back(features[static_cast<size_t>(begin + i)].data());
     }
@@ -71,6 +71,24 @@ std::vector<RowOutput> RowRunner::commit(std::span<const Floats> features,
   }
   above_.clear();
   return outputs;
+}
+
+RowOutput RowRunner::draft_block(int32_t token) {
+  const int rows = head_.block_depths() + (head_.root_drafts() ? 0 : 1);
+  HeadPass pass;
+  pass.block = true;
+  pass.batch.sequences.push_back({cache_.pages(id_), cache_.committed(id_), id_});
+  for (int i = 0; i < rows; ++i) {
+    BatchRow row;
+    row.token = i == 0 ? token : head_.mask_token();
+    row.position = cache_.committed(id_) + i;
+    row.slot = cache_.slot(id_, i);
+    row.parent = i - 1;
+    row.wants_logits = i > 0 || head_.root_drafts();
+    pass.batch.rows.push_back(row);
+    pass.features.push_back(nullptr);
+  }
+  return run(pass);
 }
 
 RowOutput RowRunner::add_node(const Floats& hidden, int32_t token) {

@@ -28,6 +28,9 @@ class RowRunner {
   // of each pass.
   std::vector<RowOutput> commit(std::span<const Floats> features, std::span<const int32_t> tokens,
                                 int chunk);
+  // Of a head that drafts blocks (FeatureHead::block_depths()), whose rows so far have been
+  // committed: the block's that draft.
+  RowOutput draft_block(int32_t token);
   // Runs a node below the last one, or below the root, with what came of that.
   RowOutput add_node(const Floats& hidden, int32_t token);
 

@@ -137,6 +137,28 @@ TEST_F(DeviceExperts, AreCounted) {
   EXPECT_NEAR(static_cast<double>(actual), static_cast<double>(expected), 1.0);
 }
 
+// A pass whose layers have none reads none, whatever the one before it read.
+TEST_F(DeviceExperts, AreNotCountedWhereThereAreNone) {
+  const auto file = open_family_model("qwen3-moe-dense");
+  ASSERT_NE(file, nullptr);
+  const auto blueprint = read_blueprint(*file);
+  ASSERT_TRUE(blueprint.ok());
+  const auto first = std::ranges::find_if(blueprint->layers, &LayerPlan::experts);
+  const int dense = static_cast<int>(first - blueprint->layers.begin());
+  Bench bench(*file, test::device_of_tests(), 1);
+  const KvCache::Id id = *bench.cache().open();
+  for (const int end : {static_cast<int>(blueprint->layers.size()), dense}) {
+    if (end == 0) continue;
+    bench.add_chain(id, std::span(text_).first(2));
+    bench.batch().end_layer = end;
+    bench.batch().tap_layers.clear();
+    const ForwardOutputs out = bench.model().forward(bench.batch(), bench.cache());
+    ASSERT_TRUE(out.status.ok()) << out.status.message();
+    EXPECT_EQ(out.experts > 0, end != dense) << end;
+    bench.batch().clear();
+  }
+}
+
 // One graph and one wait, and at most twelve kernels a layer, of which three are of what every row
 // uses besides.
 TEST_F(DeviceExperts, TakeOneGraphAndOneWait) {

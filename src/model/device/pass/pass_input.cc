@@ -32,13 +32,14 @@ int64_t most_indices(const PassLimits& limits) {
 }
 
 // Of what is said of rows, their floats apart.
-int64_t row_ints(int64_t rows) {
-  return aligned(device::kPassCounts + rows * (kRowInts + kTileInts + 3));
+int64_t row_ints(const PassLimits& limits, int64_t rows) {
+  const int64_t seen = device::kPassCounts + rows * (kRowInts + kTileInts);
+  return aligned((limits.chains ? 2 : 1) * seen + rows * 3);
 }
 
 int64_t all_ints(const PassLimits& limits, std::span<const RopeConfig> ropes) {
-  return row_ints(limits.rows) + limits.rows * int64_t{row_floats(limits, ropes, limits.extra)} +
-         most_indices(limits);
+  return row_ints(limits, limits.rows) +
+         limits.rows * int64_t{row_floats(limits, ropes, limits.extra)} + most_indices(limits);
 }
 
 }  // namespace
@@ -87,7 +88,10 @@ void PassInput::place_parts(int rows, int extra) {
   wanted_at_ = tiles_at_ + room * kTileInts;
   stated_at_ = wanted_at_ + room;
   tapped_at_ = stated_at_ + room;
-  floats_at_ = row_ints(room);
+  chain_counts_at_ = tapped_at_ + room;
+  chain_rows_at_ = chain_counts_at_ + device::kPassCounts;
+  chain_tiles_at_ = chain_rows_at_ + room * kRowInts;
+  floats_at_ = row_ints(limits_, room);
   indices_at_ = floats_at_ + room * stride_;
   const auto* base = memory_.as<int32_t>();
   pass_.counts = base;
@@ -97,6 +101,11 @@ void PassInput::place_parts(int rows, int extra) {
   pass_.stated = base + stated_at_;
   pass_.tapped = base + tapped_at_;
   pass_.indices = base + indices_at_;
+  if (!limits_.chains) return;
+  chains_ = pass_;
+  chains_.counts = base + chain_counts_at_;
+  chains_.rows = reinterpret_cast<const device::PassRow*>(base + chain_rows_at_);
+  chains_.tiles = reinterpret_cast<const device::PassTile*>(base + chain_tiles_at_);
 }
 
 Status PassInput::check_room(int64_t more) const {
@@ -145,26 +154,41 @@ Status PassInput::add_rows(const ForwardBatch& batch) {
   return {};
 }
 
-void PassInput::add_tiles() {
-  auto* rows = reinterpret_cast<const device::PassRow*>(host_ints(rows_at_));
-  auto* tiles = reinterpret_cast<device::PassTile*>(host_ints(tiles_at_));
-  sizes_.tiles = 0;
-  int most = 0;
+// Rows of a chain share the slots of their ancestors, so each may have the last one's.
+void PassInput::add_chains(const ForwardBatch& batch) {
+  const auto* rows = reinterpret_cast<const device::PassRow*>(host_ints(rows_at_));
+  auto* chains = reinterpret_cast<device::PassRow*>(host_ints(chain_rows_at_));
+  std::copy_n(rows, sizes_.rows, chains);
+  for (int r = sizes_.rows - 1; r > 0; --r) {
+    const int32_t parent = batch.rows[static_cast<size_t>(r)].parent;
+    if (parent < 0) continue;
+    chains[parent] = chains[r];
+    chains[parent].slot = rows[parent].slot;
+  }
+}
+
+// How many there are.
+int PassInput::add_tiles(int64_t rows_at, int64_t tiles_at) {
+  auto* rows = reinterpret_cast<const device::PassRow*>(host_ints(rows_at));
+  auto* tiles = reinterpret_cast<device::PassTile*>(host_ints(tiles_at));
+  int count = 0, most = 0;
   for (int r = 0; r < sizes_.rows; ++r) {
     const device::PassRow& row = rows[r];
     const bool goes_on = r > 0 &&
                          attention_rows_[static_cast<size_t>(r)].group ==
                              attention_rows_[static_cast<size_t>(r - 1)].group &&
                          row.linear == rows[r - 1].linear &&
-                         tiles[sizes_.tiles - 1].count < limits_.tile_rows;
-    if (!goes_on) tiles[sizes_.tiles++] = {r, 0, row.position, row.position};
-    device::PassTile& tile = tiles[sizes_.tiles - 1];
+                         tiles[count - 1].count < limits_.tile_rows;
+    if (!goes_on) tiles[count++] = {r, 0, row.position, row.position};
+    device::PassTile& tile = tiles[count - 1];
     ++tile.count;
     tile.least = std::min(tile.least, row.position);
     tile.most = std::max(tile.most, row.position);
     most = std::max(most, row.position);
   }
-  sizes_.chunks = most / device::kChunk + 1;
+  sizes_.tiles = std::max(sizes_.tiles, count);
+  sizes_.chunks = std::max(sizes_.chunks, most / device::kChunk + 1);
+  return count;
 }
 
 void PassInput::add_wishes(const ForwardBatch& batch) {
@@ -181,14 +205,22 @@ Expected<PassSizes> PassInput::build(const ForwardBatch& batch, int extra) {
   sizes_.rows = batch.size();
   place_parts(sizes_.rows, extra);
   AERIE_RETURN_IF_ERROR(add_rows(batch));
-  add_tiles();
-  add_wishes(batch);
+  sizes_.tiles = sizes_.chunks = 0;
   int32_t* counts = host_ints(0);
+  counts[device::kTileCount] = add_tiles(rows_at_, tiles_at_);
+  add_wishes(batch);
   counts[device::kRowCount] = sizes_.rows;
-  counts[device::kTileCount] = sizes_.tiles;
   counts[device::kWantedCount] = sizes_.wanted;
   counts[device::kStatedCount] = sizes_.stated;
   counts[device::kTappedCount] = sizes_.tapped;
+  if (limits_.chains) {
+    add_chains(batch);
+    int32_t* of_chains = host_ints(chain_counts_at_);
+    of_chains[device::kTileCount] = add_tiles(chain_rows_at_, chain_tiles_at_);
+    std::copy_n(counts, device::kTileCount, of_chains);
+    std::copy_n(counts + device::kTileCount + 1, device::kPassCounts - device::kTileCount - 1,
+                of_chains + device::kTileCount + 1);
+  }
   for (size_t i = 0; i < tables_.size(); ++i) {
     const int pairs = tables_[i].pairs();
     for (int r = 0; r < sizes_.rows; ++r) {

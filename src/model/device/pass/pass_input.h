@@ -25,6 +25,7 @@ struct PassLimits {
   int extra = 0;      // floats of a row besides, at most
   // Whether the stream that enters the layers comes from the host; else it is made on the device.
   bool sends_stream = true;
+  bool chains = false;  // whether layers see whole chains (LayerPlan::sees_chain)
 };
 
 // So many as a graph of a pass of `n` is for: a power of two, or what the limit is.
@@ -56,6 +57,9 @@ class PassInput {
   // In device memory. The stream of row r is row r of stream(), stream_stride() floats apart; what
   // is there besides is stride() floats apart.
   const device::Pass& pass() const { return pass_; }
+  // The same for layers that see whole chains: rows see as far as the last one of their chain. Rows
+  // lie where those of pass() do.
+  const device::Pass& chains() const { return chains_; }
   const int32_t* count(device::PassCount which) const { return pass_.counts + which; }
   float* stream() const { return limits_.sends_stream ? floats() : stream_.as<float>(); }
   int stream_stride() const { return limits_.sends_stream ? stride_ : limits_.hidden; }
@@ -73,7 +77,8 @@ class PassInput {
   void place_parts(int rows, int extra);
   Status add_rows(const ForwardBatch& batch);
   Status check_room(int64_t more) const;
-  void add_tiles();
+  void add_chains(const ForwardBatch& batch);
+  int add_tiles(int64_t rows_at, int64_t tiles_at);
   void add_wishes(const ForwardBatch& batch);
   int32_t* host_ints(int64_t at) { return staged_.as<int32_t>() + at; }
 
@@ -85,9 +90,10 @@ class PassInput {
   int stride_ = 0;
   // Parts of the pass, in integers or floats from the beginning.
   int64_t rows_at_ = 0, tiles_at_ = 0, wanted_at_ = 0, stated_at_ = 0, tapped_at_ = 0,
-          floats_at_ = 0, indices_at_ = 0, indices_room_ = 0;
+          chain_counts_at_ = 0, chain_rows_at_ = 0, chain_tiles_at_ = 0, floats_at_ = 0,
+          indices_at_ = 0, indices_room_ = 0;
   DeviceMemory staged_, memory_, stream_;
-  device::Pass pass_;
+  device::Pass pass_, chains_;
   PassSizes sizes_;
   std::vector<RowPaths> paths_;  // one
   std::span<const kernels::AttentionRow> attention_rows_;
