@@ -55,8 +55,8 @@ struct EngineOptions {
   // Who computes the model (engine/placement/device_choice.h): "auto", "cpu", or a device's name.
   // Once it is open, whoever does.
   std::string device = "auto";
-  // Of its layers the last so many are the device's, and the processor has the others. None: all;
-  // with "auto" as many as fit. 0 and "auto": the processor.
+  // Of its layers the last so many are the device's, and the processor has the others. None: all.
+  // 0 and "auto": the processor. Once it is open, of a model that was divided, how many they are.
   static constexpr int kLayersThatFit = -1;
   std::optional<int> device_layers;
   DeviceShare device_memory;

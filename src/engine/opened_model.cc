@@ -85,7 +85,8 @@ class Opening {
   Status open();
 
  private:
-  bool divide(const EngineOptions& asked, const ModelConfig& config, const Status& opened);
+  bool divide(const ModelConfig& config, int context, const Status& opened);
+  bool drafts_have_caches() const;
   Status open_source();
   int context_by_memory(const ModelConfig& config);
   Status use_profile();
@@ -164,11 +165,17 @@ Status Opening::open() {
       options_ = asked;
     };
     Status opened = open_target(config);
-    if (divide(asked, config, opened)) {
+    if (!opened.ok()) {
+      const int context = options_.context;
       begin_again();
-      opened = open_target(config);
+      if (divide(config, context, opened)) opened = open_target(config);
     }
-    if (opened.ok()) return open_drafters();
+    if (opened.ok()) {
+      if (const int first = out_.device->first_layer; first > 0) {
+        options_.device_layers = config.layers - first;
+      }
+      return open_drafters();
+    }
     AERIE_RETURN_IF_ERROR(leave_device(asked, *out_.device, std::move(opened)));
     begin_again();
     out_.device.reset();
@@ -177,25 +184,34 @@ Status Opening::open() {
   return open_drafters();
 }
 
-// Whether a model that was not opened for want of the device's memory may have some of its layers
-// there: then the device is for those.
-bool Opening::divide(const EngineOptions& asked, const ModelConfig& config, const Status& opened) {
-  const int layers = asked.device_layers.value_or(
-      asked.device == kAutoDevice ? EngineOptions::kLayersThatFit : config.layers);
-  if (opened.code() != StatusCode::kResourceExhausted || layers != EngineOptions::kLayersThatFit) {
+// Whether a model that was not opened for want of the device's memory, with this context, may have
+// some of its layers there, as was asked: then the device is for those.
+bool Opening::divide(const ModelConfig& config, int context, const Status& opened) {
+  if (opened.code() != StatusCode::kResourceExhausted ||
+      options_.device_layers != EngineOptions::kLayersThatFit) {
     return false;
   }
-  const int64_t free = out_.device->room.free();
-  for (int first = 1; first < config.layers; ++first) {
+  // Servers want a larger cache than the least, and drafts may want one of their own.
+  const bool wants_more =
+      concurrency_.cache_positions == Concurrency::kRoom || drafts_have_caches();
+  const int64_t free = out_.device->room.free() / 4 * (wants_more ? 3 : 4);
+  const int asked_context = std::exchange(options_.context, context);
+  bool fits = false;
+  for (int first = 1; first < config.layers && !fits; ++first) {
     out_.device->first_layer = first;
-    if (least_need(sides().front(), config).all() > free) continue;
-    log(LogLevel::kWarning,
-        fmt::format("{}: there is room for {} of {} layers; the processor computes the others: {}",
-                    out_.device->name, config.layers - first, config.layers, opened.message()));
-    return true;
+    fits = least_need(sides().front(), config).all() <= free;
   }
-  out_.device->first_layer = 0;
-  return false;
+  options_.context = asked_context;
+  if (!fits) {
+    out_.device->first_layer = 0;
+    return false;
+  }
+  const int layers = config.layers - out_.device->first_layer;
+  log(LogLevel::kWarning,
+      fmt::format("{}: there is room for {} of {} layers (--n-gpu-layers {}); the processor "
+                  "computes the others: {}",
+                  out_.device->name, layers, config.layers, layers, opened.message()));
+  return true;
 }
 
 // The model and its cache, on the device that was chosen.
@@ -343,8 +359,11 @@ int64_t Opening::free_memory(const Side& side) const {
 
 int64_t Opening::weight_bytes(const Side& side) const {
   const ModelFile& file = *out_.source.file;
-  return side.is_device ? device_weight_bytes(file, side.layers)
-                        : loaded_weight_bytes(file, *backend_, side.layers);
+  if (side.is_device) return device_weight_bytes(file, side.layers);
+  const TensorInfo* table = file.find_tensor("token_embd.weight");
+  // Of a model that is divided either part has the table here.
+  const int64_t again = side.layers.is_part() && table != nullptr ? table->bytes : 0;
+  return loaded_weight_bytes(file, *backend_, side.layers) + again;
 }
 
 int64_t Opening::work_bytes(const Side& side, const ModelConfig& config) const {
@@ -377,13 +396,16 @@ KvCache::Windows Opening::windows() const {
   return window_sizes(out_.decoder, concurrency_.sequences);
 }
 
+bool Opening::drafts_have_caches() const {
+  return has_own_cache(options_.speculation) ||
+         std::ranges::any_of(options_.more_speculations, has_own_cache);
+}
+
 // What is free of the processor's memory serves its files and others, too. A device's serves the
 // model, and what drafts for it there.
 double Opening::cache_share(const Side& side) const {
   if (!side.is_device) return options_.cache_share;
-  const bool shares = has_own_cache(options_.speculation) ||
-                      std::ranges::any_of(options_.more_speculations, has_own_cache);
-  const double most = shares ? 0.65 : 0.9;
+  const double most = drafts_have_caches() ? 0.65 : 0.9;
   return std::min(most, 2.0 * most * options_.cache_share);
 }
 

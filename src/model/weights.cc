@@ -67,8 +67,8 @@ class CacheRead {
 WeightLoader::WeightLoader(const ModelFile& file, const ModelOptions& options)
     : file_(file),
       options_(options),
-      progress_("loading " + short_name(file.name()), loaded_weight_bytes(file, *options.backend),
-                ProgressUnit::kBytes) {
+      progress_("loading " + short_name(file.name()),
+                loaded_weight_bytes(file, *options.backend, options.layers), ProgressUnit::kBytes) {
   if (options.weight_cache.empty()) return;
   Expected<WeightCache> cache = WeightCache::of(options.weight_cache, file, *options.backend);
   if (!cache.ok()) {
@@ -121,7 +121,7 @@ Expected<float> WeightLoader::factor(const std::string& name, int64_t index, int
 Expected<Arena*> WeightLoader::arena() {
   if (!arena_) {
     const bool used = options_.backend->uses_arena();
-    const int64_t bytes = used ? packed_weight_bytes(file_, *options_.backend) : 0;
+    const int64_t bytes = used ? packed_weight_bytes(file_, *options_.backend, options_.layers) : 0;
     AERIE_ASSIGN_OR_RETURN(arena_, Arena::reserve(static_cast<size_t>(bytes)));
   }
   return &*arena_;

@@ -15,6 +15,7 @@
 #include "draft/network/draft_model.h"
 #include "engine/engine.h"
 #include "engine/opened_model.h"
+#include "model/device/load_device_model.h"
 #include "model/import/hugging_face_file.h"
 #include "tests/testing/tiny_model.h"
 
@@ -284,6 +285,7 @@ TEST_F(DeviceChoice, AutoLeavesADeviceWithoutRoomAlone) {
               HasSubstr("and not cuda:0 (Test GPU): 9 MiB are missing"));
   // What is wrong with the model is wrong elsewhere, too.
   EXPECT_EQ(leave_device(options, *device_, invalid_data("torn")).message(), "torn");
+  EXPECT_TRUE(leave_device(options, *device_, not_supported("no code for it")).ok());
   options.device = "cuda:0";
   EXPECT_EQ(leave_device(options, *device_, resource_exhausted("full")).message(), "full");
 }
@@ -386,9 +388,15 @@ TEST_F(DeviceOfAnEngine, HasAsManyLayersAsFit) {
   options.device_memory.bytes = whole->device->room.taken - 1;
   testing::internal::CaptureStderr();
   const auto some = open_model(options, {.sequences = 1});
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("1 of 2 layers"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("1 of 2 layers (--n-gpu-layers 1)"));
   ASSERT_TRUE(some.ok()) << some.status().message();
   EXPECT_EQ(some->device->first_layer, 1);
+  EXPECT_EQ(some->options.device_layers, 1);
+  // Without being asked nothing is divided.
+  EngineOptions named = options;
+  named.device_layers.reset();
+  EXPECT_EQ(open_model(named, {.sequences = 1}).status().code(), StatusCode::kResourceExhausted);
   options.device_memory.bytes = 100000;
   const auto none = open_model(options, {.sequences = 1});
   ASSERT_FALSE(none.ok());
@@ -397,20 +405,26 @@ TEST_F(DeviceOfAnEngine, HasAsManyLayersAsFit) {
 
 // What the parts take is what the whole takes.
 TEST_F(DeviceOfAnEngine, CountsTheMemoryOfEither) {
+  int64_t cache = 0;
   const auto taken = [&](std::optional<int> layers) {
     EngineOptions options = this->options("ngram");
     options.device_layers = layers;
     const auto opened = open_model(options, {.sequences = 2});
     EXPECT_TRUE(opened.ok()) << opened.status().message();
+    cache = KvCache::bytes_needed(opened->config(), opened->cache->creation());
     return std::pair(opened->memory.taken, opened->device->room.taken);
   };
   const auto whole = taken(std::nullopt), divided = taken(1);
   EXPECT_EQ(whole.first, 0);
   EXPECT_GT(divided.first, 0);
   EXPECT_LT(divided.second, whole.second);
-  const ModelConfig config = *read_model_config(*open_model_file(path_).value());
-  const int64_t cache_of_layer = KvCache::bytes_needed(config, 64) / config.layers;
-  EXPECT_GE(whole.second - divided.second, cache_of_layer);
+  const auto file = open_model_file(path_).value();
+  const ModelConfig config = *read_model_config(*file);
+  const int64_t cache_of_layer = cache / config.layers;
+  const int64_t weights = device_weight_bytes(*file) - device_weight_bytes(*file, {.first = 1});
+  EXPECT_EQ(whole.second - divided.second, weights + cache_of_layer);
+  const kernels::Backend& backend = *kernels::backend(kernels::best_isa());
+  EXPECT_GE(divided.first, loaded_weight_bytes(*file, backend, {.end = 1}) + cache_of_layer);
 }
 
 TEST_F(DeviceOfAnEngine, CountsTheCachesOfDrafts) {

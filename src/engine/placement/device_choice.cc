@@ -183,8 +183,10 @@ Expected<std::unique_ptr<OpenedDevice>> choose_device(const EngineOptions& optio
 }
 
 Status leave_device(const EngineOptions& options, const OpenedDevice& device, Status reason) {
-  if (options.device != kAutoDevice || reason.code() != StatusCode::kResourceExhausted)
-    return reason;
+  const StatusCode code = reason.code();
+  const bool is_of_device =
+      code == StatusCode::kResourceExhausted || code == StatusCode::kUnsupported;
+  if (options.device != kAutoDevice || !is_of_device) return reason;
   log(LogLevel::kWarning, fmt::format("the processor computes the model, and not {}: {}",
                                       device.words(), reason.message()));
   return {};

@@ -65,8 +65,8 @@ Expected<std::unique_ptr<OpenedDevice>> choose_device(const EngineOptions& optio
                                                       const ModelConfig& config,
                                                       const DeviceAccess& access);
 
-// What becomes of a model that its device has no room for after all: the reason, or OK and a
-// warning where the processor may compute it.
+// What becomes of a model that its device has no room or no code for after all: the reason, or OK
+// and a warning where the processor may compute it.
 Status leave_device(const EngineOptions& options, const OpenedDevice& device, Status reason);
 
 // kResourceExhausted with the sizes and what is missing, if they do not fit into what is left of

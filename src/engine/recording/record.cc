@@ -114,6 +114,9 @@ Status read_engine(const JsonObject& line, RecordedEngine& out) {
   const Expected<std::string> known = parse_device(device);
   if (!known.ok()) return invalid(line, "device", known.status().message());
   out.device = *known;
+  if (line.has("device_layers")) {
+    AERIE_ASSIGN_OR_RETURN(out.device_layers, int_in(line, "device_layers", 0));
+  }
   AERIE_ASSIGN_OR_RETURN(out.context, int_in(line, "context", 2, kMostPositions));
   AERIE_ASSIGN_OR_RETURN(out.threads, int_in(line, "threads", 1));
   AERIE_ASSIGN_OR_RETURN(out.speculate, text_of(line, "speculate"));
@@ -222,6 +225,9 @@ RecordedEngine recorded_engine(const OpenedModel& opened) {
   out.cache_type = options.cache_type;
   out.isa = options.isa;
   out.device = options.device;
+  if (opened.device && opened.device->first_layer > 0) {
+    out.device_layers = options.device_layers.value_or(0);
+  }
   out.context = options.context;
   out.threads = options.threads;
   out.speculate = to_string(options.speculation);
@@ -269,6 +275,7 @@ std::string to_line(const Record& record) {
   out["cache_type"] = kernels::kv_type_name(engine.cache_type);
   out["isa"] = kernels::isa_name(engine.isa);
   out["device"] = engine.device;
+  if (engine.device_layers > 0) out["device_layers"] = engine.device_layers;
   out["context"] = engine.context;
   out["threads"] = engine.threads;
   out["speculate"] = engine.speculate;

@@ -23,6 +23,7 @@ struct RecordedEngine {
   kernels::KvType cache_type = kernels::KvType::kF16;
   kernels::Isa isa = kernels::Isa::kReference;
   std::string device = "cpu";  // EngineOptions::device
+  int device_layers = 0;       // of a model that was divided, the device's; else 0
   int context = 0;
   int threads = 0;
   std::string speculate = "none";  // the short form of --speculate

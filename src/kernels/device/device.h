@@ -226,7 +226,6 @@ constexpr int most_expert_tiles(int pairs, int experts, int tile_rows) {
 // NaN last; and what each weighs (ExpertRouter in blueprint.h, softmax without groups).
 struct Route {
   const int32_t* rows = nullptr;
-  int most_rows = 0;
   const float* logits = nullptr;  // [row][stride]
   int stride = 0;
   int experts = 0;  // at most kMostExperts

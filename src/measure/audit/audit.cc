@@ -60,6 +60,7 @@ EngineOptions LocalAudit::engine_options(const RecordedEngine& recorded) const {
   out.context = options_.context > 0 ? options_.context : recorded.context;
   // A GPU may be another here, or none.
   out.device = recorded.device.starts_with("cuda") ? "auto" : recorded.device;
+  if (recorded.device_layers > 0) out.device_layers = recorded.device_layers;
   if (!options_.device.empty()) out.device = options_.device;
   if (options_.isa) {
     out.isa = *options_.isa;
@@ -71,7 +72,7 @@ EngineOptions LocalAudit::engine_options(const RecordedEngine& recorded) const {
 
 bool same_engine(const EngineOptions& a, const EngineOptions& b) {
   return a.weight_type == b.weight_type && a.cache_type == b.cache_type && a.context == b.context &&
-         a.isa == b.isa && a.device == b.device;
+         a.isa == b.isa && a.device == b.device && a.device_layers == b.device_layers;
 }
 
 void LocalAudit::tell(int done) {
@@ -140,6 +141,12 @@ void LocalAudit::replay(Engine& engine, const AuditRecord& one, AuditOutcome& ou
   if (device != record.engine.device) {
     notes.push_back(fmt::format("recorded on {}, replayed on {}: between devices ids may differ",
                                 record.engine.device, device));
+  }
+  const int layers = engine.parts().device ? engine.parts().device->first_layer : 0;
+  const int recorded = record.engine.device_layers;
+  if ((layers > 0) != (recorded > 0) ||
+      (layers > 0 && engine.parts().options.device_layers != recorded)) {
+    notes.push_back("layers were divided otherwise between processor and device: ids may differ");
   }
   if (fingerprints_[record.engine.weight_type] != record.engine.fingerprint) {
     notes.push_back(fmt::format("recorded with another model, {}", record.engine.model));

@@ -141,7 +141,6 @@ void DeviceExpertRunner::choose(const DeviceExperts& layer, const Input& input, 
 
   device::Route route;
   route.rows = input.product.rows;
-  route.most_rows = input.product.most_rows;
   route.logits = logits_.as<float>();
   route.stride = logit_width(config_);
   route.experts = config_.experts;

@@ -8,8 +8,6 @@ namespace aerie {
 namespace {
 
 constexpr double kMiB = 1024.0 * 1024.0;
-constexpr size_t kChunkBytes = size_t{32} << 20;
-constexpr size_t kPoolAlignment = 256;
 
 }  // namespace
 
@@ -49,32 +47,11 @@ void DeviceMemory::reset() {
   data_ = nullptr;
 }
 
-DevicePool::DevicePool(device::Device& device)
-    : DevicePool(device, device.info().emulated ? 0 : kChunkBytes) {}
-
-Expected<std::byte*> DevicePool::add(size_t bytes, std::string_view what) {
+Expected<void*> DevicePool::allocate(size_t bytes, std::string_view what) {
   AERIE_ASSIGN_OR_RETURN(DeviceMemory memory, DeviceMemory::allocate(device_, bytes, what));
   all_.push_back(std::move(memory));
   bytes_ += static_cast<int64_t>(bytes);
-  return all_.back().as<std::byte>();
-}
-
-Expected<void*> DevicePool::allocate(size_t bytes, std::string_view what) {
-  const size_t wanted = (bytes + kPoolAlignment - 1) / kPoolAlignment * kPoolAlignment;
-  if (wanted > free_bytes_) {
-    // What takes much of a chunk is not worth a new one, and where there is no room for one
-    // everything lies by itself.
-    Expected<std::byte*> chunk = static_cast<std::byte*>(nullptr);
-    if (wanted <= chunk_bytes_ / 4) chunk = add(chunk_bytes_, what);
-    if (!chunk.ok() || *chunk == nullptr) {
-      AERIE_ASSIGN_OR_RETURN(std::byte * alone, add(bytes, what));
-      return static_cast<void*>(alone);
-    }
-    free_ = *chunk;
-    free_bytes_ = chunk_bytes_;
-  }
-  free_bytes_ -= wanted;
-  return static_cast<void*>(std::exchange(free_, free_ + wanted));
+  return all_.back().as<void>();
 }
 
 Expected<const void*> DevicePool::upload_bytes(std::span<const std::byte> bytes,

@@ -53,32 +53,20 @@ class DeviceMemory {
   Of of_ = Of::kDevice;
 };
 
-// Many of them, that live as long as each other. A GPU rounds up what is asked of it to as much as
-// 2 MiB, and matrices of experts are many and small: so they lie side by side in chunks. Emulated
-// memory is each by itself, as only the ends of that are watched.
+// Many of them, that live as long as each other.
 class DevicePool {
  public:
-  explicit DevicePool(device::Device& device);
-  // 0: everything by itself.
-  DevicePool(device::Device& device, size_t chunk_bytes)
-      : device_(device), chunk_bytes_(chunk_bytes) {}
+  explicit DevicePool(device::Device& device) : device_(device) {}
 
-  // Zeros, at a multiple of 256 bytes.
   Expected<void*> allocate(size_t bytes, std::string_view what);
   // The values in memory of the device; null for none. They are copied before it returns.
   Expected<const float*> upload(std::span<const float> values, std::string_view what);
   Expected<const void*> upload_bytes(std::span<const std::byte> bytes, std::string_view what);
-  // Of the device, what is free in chunks included.
   int64_t bytes() const { return bytes_; }
 
  private:
-  Expected<std::byte*> add(size_t bytes, std::string_view what);
-
   device::Device& device_;
-  size_t chunk_bytes_;
   std::vector<DeviceMemory> all_;
-  std::byte* free_ = nullptr;  // in the last chunk
-  size_t free_bytes_ = 0;
   int64_t bytes_ = 0;
 };
 

@@ -46,14 +46,27 @@ void DevicePacker::pack(ThreadPool& pool, std::span<const TensorView> weights,
   const bool pair = weights.size() == 2 && weights[0].rows() == weights[1].rows() &&
                     weights[0].row_length() == weights[1].row_length();
   const bool mixed = pair && device::kind_of(weights[0].dtype) != device::kind_of(weights[1].dtype);
+  const auto kind_of = [&](const TensorView& view) {
+    return mixed ? MatrixKind::kBf16x2 : device::kind_of(view.dtype);
+  };
+  // A GPU rounds up what is asked of it to as much as 2 MiB, and experts are many and small.
+  int64_t bytes = 0;
+  for (const TensorView& view : weights) {
+    bytes += matrix_bytes(kind_of(view), view.row_length(), view.rows());
+  }
+  if (!status_.ok()) return;
+  const Expected<void*> memory = pool_.allocate(static_cast<size_t>(bytes), "weights");
+  status_ = memory.status();
+  std::byte* at = memory.ok() ? static_cast<std::byte*>(*memory) : nullptr;
   for (size_t i = 0; i < weights.size() && status_.ok(); ++i) {
-    const MatrixKind kind = mixed ? MatrixKind::kBf16x2 : device::kind_of(weights[i].dtype);
-    status_ = pack_one(pool, weights[i], kind, matrices[i]);
+    const TensorView& view = weights[i];
+    status_ = pack_one(pool, view, kind_of(view), at, matrices[i]);
+    at += matrix_bytes(kind_of(view), view.row_length(), view.rows());
   }
 }
 
 Status DevicePacker::pack_one(ThreadPool& pool, const TensorView& weights, MatrixKind kind,
-                              kernels::PackedMatrix& matrix) const {
+                              std::byte* codes, kernels::PackedMatrix& matrix) const {
   if (staging_.size() == 0) {
     AERIE_ASSIGN_OR_RETURN(staging_,
                            DeviceMemory::allocate(device_, static_cast<size_t>(kStagingBytes),
@@ -61,10 +74,6 @@ Status DevicePacker::pack_one(ThreadPool& pool, const TensorView& weights, Matri
   }
   const int64_t k = weights.row_length(), panels = device::panels_of(weights.rows());
   const device::MatrixBytes bytes = device::panel_bytes(kind, k);
-  AERIE_ASSIGN_OR_RETURN(
-      void* memory,
-      pool_.allocate(static_cast<size_t>(matrix_bytes(kind, k, weights.rows())), "weights"));
-  auto* codes = static_cast<std::byte*>(memory);
   std::byte* scales = codes + aligned(panels * bytes.codes);
   std::byte* supers = scales + aligned(panels * bytes.scales);
 

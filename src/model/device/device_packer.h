@@ -28,8 +28,9 @@ class DevicePacker final : public kernels::BackendWrapper {
   const Status& status() const { return status_; }
 
  private:
+  // To `codes` and behind, in the device's memory.
   Status pack_one(ThreadPool& pool, const TensorView& weights, device::MatrixKind kind,
-                  kernels::PackedMatrix& matrix) const;
+                  std::byte* codes, kernels::PackedMatrix& matrix) const;
 
   device::Device& device_;
   DevicePool& pool_;

@@ -48,6 +48,7 @@ Status DevicePlanes::add(KvCache& cache) {
 void DevicePlanes::make_moves(KvCache& cache) {
   const Of& to = of(cache);
   std::span<const SlotMove> moves = cache.moves();
+  if (to.planes.empty()) moves = {};  // all layers' are with the cache
   bool first = true;
   while (!moves.empty()) {
     if (!first) device_.wait();  // for the memory that the last ones are sent from

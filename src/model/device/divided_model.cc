@@ -16,6 +16,21 @@ ModelOptions DividedModel::of_front(const ModelOptions& options, int first_layer
   return front;
 }
 
+DividedModel::DividedModel(std::unique_ptr<Model> front, std::unique_ptr<Model> back,
+                           int first_layer, const ModelOptions& options)
+    : front_(std::move(front)), back_(std::move(back)), first_layer_(first_layer) {
+  const auto rows = static_cast<size_t>(options.max_rows);
+  const size_t floats = rows * static_cast<size_t>(config().hidden);
+  hidden_.reserve(floats);
+  taps_.reserve(floats * static_cast<size_t>(options.max_taps));
+  for (ForwardBatch* batch : {&front_batch_, &back_batch_}) {
+    batch->rows.reserve(rows);
+    batch->sequences.reserve(rows);
+    batch->tap_layers.reserve(static_cast<size_t>(options.max_taps) + 1);
+    batch->skipped_layers.reserve(static_cast<size_t>(config().layers));
+  }
+}
+
 Status DividedModel::attach(KvCache& cache, std::span<const int32_t> skipped) {
   const auto gone = std::ranges::lower_bound(skipped, first_layer_) - skipped.begin();
   if (cache.creation().here != first_layer_ - gone) {

@@ -18,9 +18,9 @@ class DividedModel final : public Model {
   static ModelOptions of_front(const ModelOptions& options, int first_layer);
 
   // `front` has the layers before `first_layer` and no output, `back` the others; 0 < first_layer
-  // < layers.
-  DividedModel(std::unique_ptr<Model> front, std::unique_ptr<Model> back, int first_layer)
-      : front_(std::move(front)), back_(std::move(back)), first_layer_(first_layer) {}
+  // < layers. `options`: of the whole.
+  DividedModel(std::unique_ptr<Model> front, std::unique_ptr<Model> back, int first_layer,
+               const ModelOptions& options);
 
   const ModelConfig& config() const override { return back_->config(); }
   ForwardOutputs forward(const ForwardBatch& batch, KvCache& cache) override;

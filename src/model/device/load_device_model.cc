@@ -1,5 +1,11 @@
 #include "model/device/load_device_model.h"
 
+#include <limits>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "base/errors.h"
 #include "kernels/device/pack.h"
 #include "model/device/device_transformer.h"
 #include "model/device/device_weights.h"
@@ -11,9 +17,68 @@
 
 namespace aerie {
 
+namespace {
+
+// The kinds that a layer's matrices would have, by what the tensors are called in the layer: of
+// experts that have a tensor each the first one's.
+using LayerKinds = std::map<std::string_view, device::MatrixKind>;
+
+// kUnsupported if tensors of one role are of several types.
+Status add_kind(const TensorInfo& tensor, std::string_view role, LayerKinds& kinds) {
+  const device::MatrixKind kind = device::kind_of(*tensor.dtype);
+  if (kinds.emplace(role, kind).first->second == kind) return {};
+  return not_supported("there is no device code for experts of several types in a layer ({})",
+                       tensor.name);
+}
+
+Status check_kinds(int layer, const LayerKinds& kinds, int64_t shared_bytes) {
+  for (const std::string_view suffix : {"", "_exps", "_shexp"}) {
+    const auto gate = kinds.find("ffn_gate" + std::string(suffix));
+    const auto up = kinds.find("ffn_up" + std::string(suffix));
+    if (gate == kinds.end() || up == kinds.end() || gate->second == up->second) continue;
+    return not_supported(
+        "there is no device code for experts whose gates are of another type than what they "
+        "multiply (layer {})",
+        layer);
+  }
+  for (const auto& [role, kind] : kinds) {
+    if (role.ends_with("_shexp") || device::expert_memory(kind) <= shared_bytes) continue;
+    return not_supported(
+        "experts of this type need {} KiB of shared memory in a block, and the device gives {} "
+        "(layer {}, {})",
+        device::expert_memory(kind) >> 10, shared_bytes >> 10, layer, role);
+  }
+  return {};
+}
+
+// What devices take of the types of experts: products of them are of one type each, of a gate's and
+// of what it multiplies. `shared_bytes`: that a block may have.
+Status check_expert_types(const ModelFile& file, const Blueprint& blueprint, int64_t shared_bytes) {
+  constexpr std::string_view kLayer = "blk.", kFfn = "ffn_", kWeight = ".weight";
+  for (int i = 0; has_experts(blueprint) && i < blueprint.config.layers; ++i) {
+    if (!blueprint.layers[static_cast<size_t>(i)].experts) continue;
+    const std::string prefix = std::string(kLayer) + std::to_string(i) + ".";
+    LayerKinds kinds;
+    for (const TensorInfo& tensor : file.tensors()) {
+      std::string_view name = tensor.name;
+      if (!name.starts_with(prefix) || !name.ends_with(kWeight) || !tensor.dtype) continue;
+      name.remove_prefix(prefix.size());
+      if (!name.starts_with(kFfn) || name.starts_with("ffn_gate_inp")) continue;
+      name = name.substr(0, name.find('.'));
+      if (name.ends_with("norm")) continue;
+      AERIE_RETURN_IF_ERROR(add_kind(tensor, name, kinds));
+    }
+    AERIE_RETURN_IF_ERROR(check_kinds(i, kinds, shared_bytes));
+  }
+  return {};
+}
+
+}  // namespace
+
 Status supported_by_device(const ModelFile& file) {
   AERIE_ASSIGN_OR_RETURN(const Blueprint blueprint, read_blueprint(file));
-  return check_device_code(blueprint);
+  AERIE_RETURN_IF_ERROR(check_device_code(blueprint));
+  return check_expert_types(file, blueprint, std::numeric_limits<int64_t>::max());
 }
 
 int64_t device_weight_bytes(const ModelFile& file, const LayerRange& layers) {
@@ -44,6 +109,7 @@ Expected<std::unique_ptr<Model>> load_device_model(const ModelFile& file,
                                                    const ModelOptions& options,
                                                    device::Device& device, int first_layer) {
   AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, read_blueprint(file));
+  AERIE_RETURN_IF_ERROR(check_expert_types(file, blueprint, device.info().shared_bytes));
   if (first_layer == 0) {
     return load_device_transformer(file, std::move(blueprint), options, device);
   }
@@ -56,7 +122,7 @@ Expected<std::unique_ptr<Model>> load_device_model(const ModelFile& file,
   AERIE_ASSIGN_OR_RETURN(std::unique_ptr<Model> back,
                          load_device_transformer(file, std::move(blueprint), behind, device));
   return std::unique_ptr<Model>(
-      std::make_unique<DividedModel>(std::move(front), std::move(back), first_layer));
+      std::make_unique<DividedModel>(std::move(front), std::move(back), first_layer, options));
 }
 
 }  // namespace aerie

@@ -11,7 +11,8 @@
 
 namespace aerie {
 
-// kUnsupported, saying what, if there is no device code for something in the model.
+// kUnsupported, saying what, if there is no device code for something in the model: for its layers,
+// or for the types of its experts.
 Status supported_by_device(const ModelFile& file);
 
 // Of the device's memory: what the weights take there, and what a model with these options works

@@ -50,7 +50,6 @@ class Routed {
   void run(bool adds) {
     Route args;
     args.rows = count_.data();
-    args.most_rows = shape_.rows + 3;  // more may be there
     args.logits = logits_.data();
     args.stride = shape_.experts + 5;
     args.experts = shape_.experts;

@@ -1,10 +1,9 @@
-// Every family that devices have code for, experts among them, gives what the reference gives, as
-// far as bfloat16 allows; and a row's bits are its own.
+// Rows of every family that devices have code for, experts among them, have bits of their own (what
+// they give is Families.AreComputedByDevices's); and what experts are besides.
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "model/device/load_device_model.h"
 #include "model/registry.h"
 #include "tests/model/batches.h"
+#include "tests/model/changed_file.h"
 #include "tests/model/families/family_goldens.h"
 #include "tests/testing/device/test_device.h"
 
@@ -33,37 +33,6 @@ class DeviceFamily : public testing::TestWithParam<std::string> {
   std::unique_ptr<ModelFile> file_;
   Blueprint blueprint_;
 };
-
-// Of a row, the largest difference over the root of the mean square of what is expected.
-double difference(std::span<const float> actual, std::span<const float> expected) {
-  double worst = 0.0, squares = 0.0;
-  for (size_t i = 0; i < expected.size(); ++i) {
-    if (!std::isfinite(actual[i])) return INFINITY;
-    worst = std::max(worst, std::abs(double{actual[i]} - expected[i]));
-    squares += double{expected[i]} * expected[i];
-  }
-  return worst / std::sqrt(squares / static_cast<double>(expected.size()));
-}
-
-// Which the goldens of families are about.
-TEST_P(DeviceFamily, GivesWhatTheReferenceGives) {
-  const std::vector<int32_t> text = test::random_tokens(5, 64, blueprint_.config.vocab);
-  Bench reference(*file_, kernels::Isa::kReference, 1, 1),
-      bench(*file_, test::device_of_tests(), 1);
-  const auto expected = reference.read(*reference.cache().open(), text, 64);
-  const auto actual = bench.read(*bench.cache().open(), text, 16);
-  std::vector<double> differences;
-  for (size_t r = 0; r < text.size(); ++r) {
-    differences.push_back(difference(actual[r].logits, expected[r].logits));
-  }
-  std::ranges::sort(differences);
-  // Models so small are sensitive; and where two experts are worth about the same, roundings
-  // decide, and a row with another expert is another row, which those behind it see.
-  EXPECT_LT(differences[text.size() / 2], 0.04);
-  if (!has_experts(blueprint_)) {
-    EXPECT_LT(differences.back(), 0.25);
-  }
-}
 
 TEST_P(DeviceFamily, HoweverThePromptIsCut) {
   const std::vector<int32_t> text = test::random_tokens(5, 24, blueprint_.config.vocab);
@@ -157,6 +126,34 @@ TEST_F(DeviceExperts, AreNotCountedWhereThereAreNone) {
     EXPECT_EQ(out.experts > 0, end != dense) << end;
     bench.batch().clear();
   }
+}
+
+// What devices have no products for is known before anything is loaded.
+TEST_F(DeviceExperts, OfSeveralTypesAreRefused) {
+  const auto blocks = open_family_model("gpt-oss-mxfp4");
+  ASSERT_NE(blocks, nullptr);
+  EXPECT_TRUE(supported_by_device(*blocks).ok());
+  const ModelConfig config = *read_model_config(*blocks);
+  const auto count = static_cast<size_t>(config.hidden) * static_cast<size_t>(config.expert_ffn) *
+                     static_cast<size_t>(config.experts);
+  ChangedFile mixed(*blocks);
+  constexpr const char* kUps = "blk.1.ffn_up_exps.weight";
+  mixed.without_tensor(kUps).with_tensor(kUps, config.hidden, std::vector<float>(count, 0.01f),
+                                         config.experts);
+  const Status status = supported_by_device(mixed.done());
+  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+  EXPECT_NE(status.message().find("(layer 1)"), std::string::npos) << status.message();
+}
+
+TEST_F(DeviceExperts, ThatNeedMoreSharedMemoryAreRefused) {
+  if (!test::is_emulated()) GTEST_SKIP() << "a GPU has the memory that it has";
+  const ModelOptions options = test::model_options();
+  simt::set_shared_memory(size_t{99} << 10);
+  const auto model = load_device_model(*file_, options, test::device_of_tests());
+  simt::set_shared_memory(size_t{227} << 10);
+  EXPECT_EQ(model.status().code(), StatusCode::kUnsupported);
+  EXPECT_NE(model.status().message().find("KiB of shared memory"), std::string::npos)
+      << model.status().message();
 }
 
 // One graph and one wait, and at most twelve kernels a layer, of which three are of what every row

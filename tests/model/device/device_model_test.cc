@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <utility>
-#include <vector>
 
 #include "kernels/device/open_device.h"
 #include "kernels/simt/emulation.h"
@@ -251,35 +249,6 @@ TEST_F(DevicePass, SaysWhatMemoryIsMissing) {
     EXPECT_EQ(model.status().code(), StatusCode::kResourceExhausted) << model.status().message();
     EXPECT_NE(model.status().message().find("MiB"), std::string::npos) << model.status().message();
   }
-  simt::set_device_memory(size_t{16} << 30);
-}
-
-// Small things lie side by side in chunks, large ones alone, and where there is no room for a chunk
-// everything does.
-TEST_F(DevicePass, MemoryOfAPoolIsInChunks) {
-  constexpr size_t kChunk = 1 << 16;
-  auto pool = std::make_unique<DevicePool>(test::device_of_tests(), kChunk);
-  std::vector<std::pair<std::byte*, size_t>> all;
-  for (const size_t bytes : {100, 256, 16384, 16385, 70000, 1, 16000, 16000, 16000, 16000, 4}) {
-    const auto memory = pool->allocate(bytes, "tests");
-    ASSERT_TRUE(memory.ok()) << memory.status().message();
-    all.emplace_back(static_cast<std::byte*>(*memory), bytes);
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(*memory) % 256, 0u);
-  }
-  EXPECT_EQ(pool->bytes(), int64_t{2 * kChunk + 70000});
-  std::ranges::sort(all);
-  for (size_t i = 1; i < all.size(); ++i) {
-    EXPECT_GE(all[i].first, all[i - 1].first + all[i - 1].second);
-  }
-  pool.reset();
-  if (!test::is_emulated()) return;
-  simt::set_device_memory(kChunk - 1);
-  auto device = device::open("emulated");
-  ASSERT_TRUE(device.ok()) << device.status().message();
-  DevicePool small(**device, kChunk);
-  EXPECT_TRUE(small.allocate(1000, "tests").ok());
-  EXPECT_EQ(small.allocate(kChunk, "tests").status().code(), StatusCode::kResourceExhausted);
-  EXPECT_EQ(small.bytes(), 1000);
   simt::set_device_memory(size_t{16} << 30);
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <vector>
 
 #include "kernels/simt/emulation.h"
@@ -138,6 +139,39 @@ TEST(DividedPass, NothingIsThereTwice) {
   EXPECT_TRUE(is_of_layers("blk.11.ffn_up.weight", {.first = 0, .end = 12}));
   EXPECT_FALSE(is_of_layers("output_norm.weight", {.first = 0, .end = 12}));
   EXPECT_TRUE(is_of_layers("output.weight", {.first = 12}));
+}
+
+// A thin model whose last layers are skipped has all its planes with the processor.
+TEST(DividedPass, MayHaveNoPlaneOnTheDevice) {
+  test::TinySpec spec;
+  spec.layers = kLayers;
+  const test::TinyFile file(spec);
+  Bench divided(file.gguf(), test::device_of_tests(), 1, 3);
+  Model& model = divided.model();
+  const std::vector<int32_t> skipped = {3};
+  model.detach(divided.cache());
+  divided.cache() =
+      KvCache::create(model.config().without(skipped), {.positions = Bench::kPositions,
+                                                        .sequences = 1,
+                                                        .planes = model.cache_planes(),
+                                                        .here = 3})
+          .value();
+  ASSERT_TRUE(model.attach(divided.cache(), skipped).ok());
+  const KvCache::Id id = *divided.cache().open();
+  const auto run = [&](const std::function<void()>& add) {
+    add();
+    divided.batch().skipped_layers = skipped;
+    divided.batch().tap_layers.clear();
+    return divided.run();
+  };
+  const TokenTree tree = random_tree(5, 14, spec.vocab);
+  run([&] { divided.add_tree(id, 7, tree); });
+  divided.cache().commit(id, path_to(tree, tree.size() - 1));  // entries are moved
+  ASSERT_FALSE(divided.cache().moves().empty());
+  const std::vector<int32_t> more = {5};
+  run([&] { divided.add_chain(id, more); });
+  // And the device goes on.
+  run([&] { divided.add_chain(id, more); });
 }
 
 // Experts of either part are counted.

@@ -66,7 +66,8 @@ def test_kill_under_load(serve, route, alone, tmp_path, count):
     victim.process.kill()
     failed = load.check(alone)
     print(f"{count} servers, one killed: {len(load.outcomes)} requests, {len(failed)} streams ended with an error")
-    assert 1 <= len(failed) <= 2, "those of its streams that it decoded then"
+    # Of a stream that had not begun the router asks another server.
+    assert len(failed) <= 2, "no more than those of its streams that it decoded then"
     # None was answered twice: not even by a server whose answer nobody had.
     lines = [json.loads(line) for audit in audits for line in audit.read_text().splitlines()[:-1]]
     sent = [line["request_id"] for line in lines

@@ -41,7 +41,7 @@ cudaError_t launch_tiles(const ExpertArgs& args, int tiles, cudaStream_t stream)
   if constexpr (Small::kFits) {
     return launch_shape<kKind, kTiles, kSmallMemory>(args, tiles, has, stream);
   } else {
-    return cudaErrorInvalidConfiguration;  // expert_memory() says so before
+    return cudaErrorInvalidConfiguration;  // expert_memory() is more than there is
   }
 }
 
