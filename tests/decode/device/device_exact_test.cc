@@ -94,6 +94,19 @@ TEST_P(DeviceExactDivided, ChangesNoToken) {
 INSTANTIATE_TEST_SUITE_P(Kinds, DeviceExactDivided, testing::ValuesIn(kDraftKinds),
                          draft_kind_test_name);
 
+// Prefixes that are kept and adopted, sequences that are suspended: entries move in the planes of
+// either side.
+TEST(DeviceExactBatch, DividedWithPrefixesThatAreKept) {
+  Setting setting;
+  setting.device = &test::device_of_tests();
+  setting.first_layer = 1;
+  setting.kind = DraftKind::kNgramTree;
+  setting.chunk = 48;
+  setting.requests = mixed_requests();
+  for (test::Request& request : setting.requests) request.options.max_tokens = 16;
+  EXPECT_EQ(serve_twice(setting, 7).difference, "");
+}
+
 // Rows of a verify pass choose experts of their own, whoever else is in it.
 class DeviceExactExperts : public testing::TestWithParam<std::string> {};
 
