@@ -30,17 +30,10 @@ int shared_width(const ModelConfig& config) {
   return rounded_up(config.shared_ffn, device::kStep);
 }
 
-Expected<device::Matrix> with_bias(const Linear& linear, DevicePool& pool) {
-  if (linear.weight.n == 0) return device::Matrix{};
-  device::Matrix matrix = device_matrix(linear.weight);
-  AERIE_ASSIGN_OR_RETURN(matrix.bias, pool.upload(linear.bias, "weights"));
-  return matrix;
-}
-
 Expected<DeviceStack> stack_of(const std::vector<Linear>& experts, DevicePool& pool) {
   std::vector<device::Matrix> all;
   for (const Linear& expert : experts) {
-    AERIE_ASSIGN_OR_RETURN(all.emplace_back(), with_bias(expert, pool));
+    AERIE_ASSIGN_OR_RETURN(all.emplace_back(), device_linear(expert, pool));
     if (all.back().kind != all.front().kind) {
       return not_supported("experts of one layer are of several types, which devices do not take");
     }
@@ -54,23 +47,30 @@ Expected<DeviceStack> stack_of(const std::vector<Linear>& experts, DevicePool& p
 
 }  // namespace
 
+Expected<device::Matrix> device_linear(const Linear& linear, DevicePool& pool) {
+  if (linear.weight.n == 0) return device::Matrix{};
+  device::Matrix matrix = device_matrix(linear.weight);
+  AERIE_ASSIGN_OR_RETURN(matrix.bias, pool.upload(linear.bias, "weights"));
+  return matrix;
+}
+
 bool has_experts(const Blueprint& blueprint) {
   return std::ranges::any_of(blueprint.layers, &LayerPlan::experts);
 }
 
 Expected<DeviceExperts> DeviceExperts::create(const ExpertWeights& weights, DevicePool& pool) {
   DeviceExperts out;
-  AERIE_ASSIGN_OR_RETURN(out.router, with_bias(weights.router, pool));
+  AERIE_ASSIGN_OR_RETURN(out.router, device_linear(weights.router, pool));
   AERIE_ASSIGN_OR_RETURN(out.gate, stack_of(weights.gate, pool));
   AERIE_ASSIGN_OR_RETURN(out.up, stack_of(weights.up, pool));
   AERIE_ASSIGN_OR_RETURN(out.down, stack_of(weights.down, pool));
   if (out.gate.first.kind != out.up.first.kind) {
     return not_supported("the gates of experts are of another type than what they multiply");
   }
-  AERIE_ASSIGN_OR_RETURN(out.shared_gate, with_bias(weights.shared_gate, pool));
-  AERIE_ASSIGN_OR_RETURN(out.shared_up, with_bias(weights.shared_up, pool));
-  AERIE_ASSIGN_OR_RETURN(out.shared_down, with_bias(weights.shared_down, pool));
-  AERIE_ASSIGN_OR_RETURN(out.shared_router, with_bias(weights.shared_router, pool));
+  AERIE_ASSIGN_OR_RETURN(out.shared_gate, device_linear(weights.shared_gate, pool));
+  AERIE_ASSIGN_OR_RETURN(out.shared_up, device_linear(weights.shared_up, pool));
+  AERIE_ASSIGN_OR_RETURN(out.shared_down, device_linear(weights.shared_down, pool));
+  AERIE_ASSIGN_OR_RETURN(out.shared_router, device_linear(weights.shared_router, pool));
   return out;
 }
 

@@ -31,6 +31,10 @@ struct DeviceExperts {
   static Expected<DeviceExperts> create(const ExpertWeights& weights, DevicePool& pool);
 };
 
+// A matrix that a DevicePacker packed, with its bias copied to memory of the pool; without outputs
+// if there is none.
+Expected<device::Matrix> device_linear(const Linear& linear, DevicePool& pool);
+
 bool has_experts(const Blueprint& blueprint);
 
 // Puts them on a device's stream. Nothing is allocated for a blueprint without experts.

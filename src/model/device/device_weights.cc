@@ -17,8 +17,7 @@ class Loader {
   explicit Loader(DevicePool& pool) : pool_(pool) {}
 
   Status matrix(const Linear& linear, device::Matrix& out) {
-    out = device_matrix(linear.weight);
-    AERIE_ASSIGN_OR_RETURN(out.bias, pool_.upload(linear.bias, "weights"));
+    AERIE_ASSIGN_OR_RETURN(out, device_linear(linear, pool_));
     return {};
   }
   Status vector(const std::vector<float>& values, const float*& out) {
@@ -34,7 +33,7 @@ class Loader {
     if (from.experts.router.weight.n > 0) {
       AERIE_ASSIGN_OR_RETURN(out.experts, DeviceExperts::create(from.experts, pool_));
     } else {
-      if (from.gate.weight.n > 0) AERIE_RETURN_IF_ERROR(matrix(from.gate, out.gate));
+      AERIE_RETURN_IF_ERROR(matrix(from.gate, out.gate));
       AERIE_RETURN_IF_ERROR(matrix(from.up, out.up));
       AERIE_RETURN_IF_ERROR(matrix(from.down, out.down));
     }
