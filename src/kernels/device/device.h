@@ -226,6 +226,7 @@ constexpr int most_expert_tiles(int pairs, int experts, int tile_rows) {
 // NaN last; and what each weighs (ExpertRouter in blueprint.h, softmax without groups).
 struct Route {
   const int32_t* rows = nullptr;
+  int most_rows = 0;
   const float* logits = nullptr;  // [row][stride]
   int stride = 0;
   int experts = 0;  // at most kMostExperts
@@ -243,6 +244,7 @@ struct Route {
   // How many experts are used by some row, added to what is there or put in its place.
   int32_t* used_experts = nullptr;
   bool adds = false;
+  unsigned* arrived = nullptr;  // one zero
 };
 
 // Products of pairs, each with its expert's matrix: of rows and most_rows nothing is taken, w is

@@ -320,7 +320,9 @@ void DeviceImpl::top(const Top& args) {
 void DeviceImpl::route(const Route& args) {
   use();
   launch_kernel("choosing experts", route_kernel,
-                {dim3(1), dim3(kRouteThreads), sizeof(RouteShared), true}, args);
+                {dim3((args.most_rows + kRouteRows - 1) / kRouteRows), dim3(kRouteThreads),
+                 sizeof(RouteShared), true},
+                args);
 }
 
 void DeviceImpl::expert_product(const ExpertProduct& args) {

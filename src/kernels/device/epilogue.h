@@ -6,6 +6,7 @@
 
 #include "kernels/device/activation.h"
 #include "kernels/device/device.h"
+#include "kernels/device/unpack.h"
 #include "kernels/device/warp_sums.h"
 #include "kernels/simt/simt.h"
 
@@ -46,12 +47,9 @@ struct ProductArgs {
 };
 
 SIMT_BOTH ProductArgs::Part part_of_matrix(const Matrix& m) {
-  return {static_cast<const unsigned char*>(m.codes),
-          static_cast<const unsigned char*>(m.scales),
-          static_cast<const unsigned char*>(m.supers),
-          m.bias,
-          m.factor,
-          m.panels};
+  return {static_cast<const unsigned char*>(m.codes),  static_cast<const unsigned char*>(m.scales),
+          static_cast<const unsigned char*>(m.supers), m.bias,
+          m.factor * unpacked_factor(m.kind),          m.panels};
 }
 
 // The part that panel `index` is of, and which of its panels it is.

@@ -74,7 +74,7 @@ cudaError_t launch_fewest(const ProductArgs& args, cudaStream_t stream) {
       return launch_shape<kKind, 4, 1, kMediumMemory>(args, has, stream);
     }
   }
-  const int least = kKind == MatrixKind::kBf16 ? 2 : 4;
+  const int least = kKind == MatrixKind::kBf16 && args.most_rows > 1 ? 2 : 4;
   if (each >= least || args.paired) return launch_few<kKind, 2, 1>(args, stream);
   if constexpr (kKind == MatrixKind::kQ4) {
     // Long segments have time for what it takes until the first activations are there.

@@ -41,7 +41,8 @@ struct ProductShape {
   static constexpr int kRowsAt = kSupersAt + kPanels * U::kSuperBytes;
   static constexpr int kStageBytes = kRowsAt + (kRowsInStage ? kSteps * kRows * kStep * 2 : 0);
   static constexpr int kAllStages = kSegments * kStageBytes;  // of all warps
-  static constexpr int kSumBytes = kSegments * kRows * kOutputs * 4;
+  static constexpr int kPitch = kOutputs + 4;                 // of sums: lanes touch all banks
+  static constexpr int kSumBytes = kSegments * kRows * kPitch * 4;
   // Sums of many rows take the place of the stages; such a block has one unit.
   static constexpr bool kStays = kTiles <= 2;
   // Two blocks share a processor where their registers and memory allow it. The level-one cache,
@@ -69,11 +70,11 @@ struct ProductShape {
 
   struct Both {
     unsigned char stages[kSegments][kDepth][kStageBytes];
-    float sums[kSegments][kRows][kOutputs];
+    float sums[kSegments][kRows][kPitch];
   };
   union Either {
     unsigned char stages[kSegments][kDepth][kStageBytes];
-    float sums[kSegments][kRows][kOutputs];
+    float sums[kSegments][kRows][kPitch];
   };
   struct Shared {
     std::conditional_t<kStays, Both, Either> memory;
@@ -543,7 +544,8 @@ SIMT_DEV void write_outputs(const ProductArgs& a, const Place& of, const typenam
   }
 }
 
-// The warp's sums, to where those of all segments meet.
+// The warp's sums, to where those of all segments meet. Rows that are not there stay away: with one
+// row that is most of what there is to store.
 template <typename Shared, int kPanels, int kTiles>
 SIMT_DEV void hand_over(const float (&sums)[kPanels][kTiles][4], Shared& shared) {
   const int segment = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -553,9 +555,9 @@ SIMT_DEV void hand_over(const float (&sums)[kPanels][kTiles][4], Shared& shared)
     for (int i = 0; i < kTiles; ++i) {
       SIMT_UNROLL
       for (int j = 0; j < 4; ++j) {
-        shared.memory
-            .sums[segment][i * 8 + lane % 4 * 2 + j % 2][p * kPanel + lane / 4 + j / 2 * 8] =
-            sums[p][i][j];
+        const int row = i * 8 + lane % 4 * 2 + j % 2;
+        if (row >= shared.rows) continue;
+        shared.memory.sums[segment][row][p * kPanel + lane / 4 + j / 2 * 8] = sums[p][i][j];
       }
     }
   }

@@ -51,6 +51,17 @@ SIMT_DEV uint32_t nibbles(uint32_t word, int i) {
   return simt::and_or(word >> 4 * i, 0x000f000fu, kOneByOne);
 }
 
+// A code in the lowest bits of a bfloat16 is 2^-133 of it, and four bits higher, where one of them
+// is the exponent's, 2^-129, both without a rounding: these multiply it to a 64th.
+inline constexpr uint32_t kLowNibbles = 0x000f000fu, kOfLow = 0x7f007f00u;    // 2^127
+inline constexpr uint32_t kHighNibbles = 0x00f000f0u, kOfHigh = 0x7d007d00u;  // 2^123
+inline constexpr float kNibbleFactor = 64.0f;
+
+// What products of unpacked codes are to be multiplied by.
+SIMT_BOTH float unpacked_factor(MatrixKind kind) {
+  return kind == MatrixKind::kQ4 || kind == MatrixKind::kQ4K ? kNibbleFactor : 1.0f;
+}
+
 SIMT_DEV float2 two_f16(uint32_t both) {
   return {simt::from_f16(static_cast<uint16_t>(both)),
           simt::from_f16(static_cast<uint16_t>(both >> 16))};
@@ -83,8 +94,10 @@ struct Unpack<MatrixKind::kQ4> : Sizes<512, 64, 0, false> {
   static constexpr int kTerms = 1;
   SIMT_DEV static void step(const Codes<Unpack>& c, int step, Fragment& a, int) {
     SIMT_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      a[i] = simt::sub_bf16x2(nibbles(part_of(c.whole[0], step), i), 0x43084308u);  // 136
+    for (int i = 0; i < 4; i += 2) {
+      const uint32_t codes = part_of(c.whole[0], step) >> 4 * i;
+      a[i] = simt::fma_bf16x2(codes & kLowNibbles, kOfLow, 0xbe00be00u);  // - 8 / 64
+      a[i + 1] = simt::fma_bf16x2(codes & kHighNibbles, kOfHigh, 0xbe00be00u);
     }
   }
   // Of outputs g and g + 8 for group 0 or 1.
@@ -98,15 +111,18 @@ struct Unpack<MatrixKind::kQ4K> : Sizes<512, 64, 64, false> {
   static constexpr int kTerms = 1;
   SIMT_DEV static void step(const Codes<Unpack>& c, int step, Fragment& a, int) {
     SIMT_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      a[i] = simt::sub_bf16x2(nibbles(part_of(c.whole[0], step), i), kOneByOne);
+    for (int i = 0; i < 4; i += 2) {
+      const uint32_t codes = part_of(c.whole[0], step) >> 4 * i;
+      a[i] = simt::mul_bf16x2(codes & kLowNibbles, kOfLow);
+      a[i + 1] = simt::mul_bf16x2(codes & kHighNibbles, kOfHigh);
     }
   }
   SIMT_DEV static float2 scale(const Codes<Unpack>& c, int group) {
     return times(two_f16(c.super.x), c.scales.x, group);
   }
   SIMT_DEV static float2 minimum(const Codes<Unpack>& c, int group) {
-    return times(two_f16(c.super.y), c.scales.y, group);
+    const float2 d = two_f16(c.super.y);
+    return times({d.x / kNibbleFactor, d.y / kNibbleFactor}, c.scales.y, group);
   }
 
  private:

@@ -95,6 +95,12 @@ SIMT_DEV uint32_t mul_bf16x2(uint32_t a, uint32_t b) {
   return product;
 }
 
+SIMT_DEV uint32_t fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t sum;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
+  return sum;
+}
+
 // (word & mask) | bits in one instruction.
 SIMT_DEV uint32_t and_or(uint32_t word, uint32_t mask, uint32_t bits) {
   uint32_t result;

@@ -1,6 +1,7 @@
 // Narrow floating-point numbers as CUDA converts them, in plain C++. NaNs become CUDA's own.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -77,6 +78,13 @@ inline uint32_t sub_bf16x2(uint32_t a, uint32_t b) {
 inline uint32_t mul_bf16x2(uint32_t a, uint32_t b) {
   return pack_bf16(float_of(a << 16) * float_of(b << 16),
                    float_of(a & 0xffff0000u) * float_of(b & 0xffff0000u));
+}
+
+// Rounded twice, to 24 bits and to eight: as if once where the first is exact.
+inline uint32_t fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) {
+  return pack_bf16(
+      std::fma(float_of(a << 16), float_of(b << 16), float_of(c << 16)),
+      std::fma(float_of(a & 0xffff0000u), float_of(b & 0xffff0000u), float_of(c & 0xffff0000u)));
 }
 
 }  // namespace simt

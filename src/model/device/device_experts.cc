@@ -94,6 +94,7 @@ std::vector<DeviceExpertRunner::Part> DeviceExpertRunner::parts(const ModelConfi
       {&DeviceExpertRunner::tiles_, tiles * static_cast<int64_t>(sizeof(device::ExpertTile))},
       {&DeviceExpertRunner::tile_count_, 4},
       {&DeviceExpertRunner::reads_, 4},
+      {&DeviceExpertRunner::arrived_, 4},
       {&DeviceExpertRunner::gated_, pairs * gated_width(config) * 2},
       {&DeviceExpertRunner::given_, pairs * config.hidden * 4},
   };
@@ -141,6 +142,7 @@ void DeviceExpertRunner::choose(const DeviceExperts& layer, const Input& input, 
 
   device::Route route;
   route.rows = input.product.rows;
+  route.most_rows = input.product.most_rows;
   route.logits = logits_.as<float>();
   route.stride = logit_width(config_);
   route.experts = config_.experts;
@@ -156,6 +158,7 @@ void DeviceExpertRunner::choose(const DeviceExperts& layer, const Input& input, 
   route.tile_count = tile_count_.as<int32_t>();
   route.used_experts = reads_.as<int32_t>();
   route.adds = !input.is_first;
+  route.arrived = arrived_.as<unsigned>();
   device_->route(route);
 }
 

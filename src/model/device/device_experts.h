@@ -80,6 +80,7 @@ class DeviceExpertRunner {
   DeviceMemory pairs_;               // int32 [pair]
   DeviceMemory tiles_;               // device::ExpertTile
   DeviceMemory tile_count_, reads_;  // int32
+  DeviceMemory arrived_;             // unsigned
   DeviceMemory gated_;               // bfloat16 [pair][gated_width()]
   DeviceMemory given_;               // float [pair][hidden]
   DeviceMemory shared_gated_;        // bfloat16 [row][shared_width()]

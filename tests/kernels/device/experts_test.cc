@@ -45,7 +45,8 @@ class Routed {
         tiles(std::vector<ExpertTile>(
             static_cast<size_t>(most_expert_tiles(pairs_, shape.experts, shape.tile_rows)))),
         tile_count({-1}),
-        used_experts({100}) {}
+        used_experts({100}),
+        arrived_({0}) {}
 
   void run(bool adds) {
     Route args;
@@ -65,6 +66,8 @@ class Routed {
     args.tile_count = tile_count.data();
     args.used_experts = used_experts.data();
     args.adds = adds;
+    args.most_rows = shape_.rows;
+    args.arrived = arrived_.data();
     device_of_tests().route(args);
   }
 
@@ -81,6 +84,9 @@ class Routed {
   DeviceArray<int32_t> chosen, places, rows_of_pairs;
   DeviceArray<ExpertTile> tiles;
   DeviceArray<int32_t> tile_count, used_experts;
+
+ private:
+  DeviceArray<unsigned> arrived_;
 };
 
 // In rows of experts + 5, the last of which are no logits.

@@ -112,4 +112,18 @@ TEST(NarrowNumbers, ProductsOfPairsRoundOnce) {
   EXPECT_EQ(simt::mul_bf16x2(0x80400040u, 0x7f007f00u), 0xbf803f80u);
 }
 
+// As 4-bit codes are unpacked: in the lowest bits of a number, or four higher.
+TEST(NarrowNumbers, CodesBecomeNumbersByOneMultiplication) {
+  for (uint32_t code = 0; code < 16; ++code) {
+    const uint32_t both = code | (15 - code) << 16;
+    const auto expected = [](float value) { return simt::to_bf16(value / 64.0f); };
+    const uint32_t low = simt::fma_bf16x2(both, 0x7f007f00u, 0xbe00be00u);
+    EXPECT_EQ(low & 0xffff, expected(static_cast<float>(code) - 8.0f)) << code;
+    EXPECT_EQ(low >> 16, expected(7.0f - static_cast<float>(code))) << code;
+    EXPECT_EQ(simt::fma_bf16x2(both << 4, 0x7d007d00u, 0xbe00be00u), low) << code;
+    EXPECT_EQ(simt::mul_bf16x2(both, 0x7f007f00u) & 0xffff, expected(static_cast<float>(code)));
+    EXPECT_EQ(simt::mul_bf16x2(both << 4, 0x7d007d00u), simt::mul_bf16x2(both, 0x7f007f00u));
+  }
+}
+
 }  // namespace aerie::numbers_test
