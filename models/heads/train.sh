@@ -49,22 +49,19 @@ make_first() {
 # Prompts of more kinds, among them those that the model writes itself.
 make_more_prompts() {
   local server
-  "$prompts/make_prompts.py" --passages "$sets" passages --per-source 120
+  "$prompts/make_prompts.py" --passages "$sets" passages --per-source 400
   mkdir -p more
   grep '"prompt"' "$prompts/code.jsonl" >more/code_plain.jsonl
   python3 - "$sets/instruct-prompts/prompts.jsonl" >more/instruct.jsonl <<'EOF'
 import json, sys
-templates = 0
 for record in map(json.loads, open(sys.argv[1], encoding="utf-8")):
-    templates += record["source"].startswith("t0")
-    if not record["source"].startswith("t0") or templates % 3 == 0:
-        print(json.dumps({"turns": [record["prompt"]]}))
+    print(json.dumps({"turns": [record["prompt"]]}))
 EOF
   "$aerie" serve -m "$model" --port 8765 --cache-tokens 24000 &
   server=$!
   trap 'kill "$server"' EXIT
   until python3 -c 'import urllib.request as u; u.urlopen("http://localhost:8765/health")' 2>/dev/null; do sleep 1; done
-  "$prompts/self_prompts.py" http://localhost:8765 more/self.jsonl --count 6482
+  "$prompts/self_prompts.py" http://localhost:8765 more/self.jsonl --count 5911
   kill "$server"
   trap - EXIT
   # Those that say what a set for evaluation says are left out.
@@ -75,17 +72,21 @@ EOF
 make_eagle3() {
   local device=${AERIE_DEVICE:-cuda:0}
   make_more_prompts
-  "$aerie" train data -m "$model" --out all --prompts "$prompts"/{chat,code}.jsonl more/code_plain.jsonl \
-    "$prompts"/{text,translate,questions}.jsonl "$sets/mbpp/mbpp.jsonl" passages/passages.jsonl more/self-clean.jsonl \
-    more/instruct.jsonl "$sets/gsm8k/train.jsonl" --where task_id=601..974 --plain more/code_plain.jsonl \
+  "$aerie" train data -m "$model" --out all --prompts "$sets/mbpp/mbpp.jsonl" "$sets/gsm8k/train.jsonl" \
+    "$prompts"/{chat,code}.jsonl more/code_plain.jsonl "$prompts"/{text,translate,questions}.jsonl more/self-clean.jsonl \
+    passages/passages.jsonl more/instruct.jsonl --where task_id=601..974 --plain more/code_plain.jsonl \
     --device "$device" --engines 10 --batch 64 --context 1280 --held-out 0.01 --features 2,15,27,30 \
-    --temperature 0,1,0,0.8 --samples 2 --seed 1
+    --temperature 0,1,0,0.8 --samples 2 --seed 2
   "$aerie" train eagle3 -m "$model" --data all --data-notes "$heads/data-eagle3.md" --out eagle3 --features stored \
-    --device "$device" --precision bf16 --draft-vocab 12288 --fc-norm --intermediate 3072 --ttt-steps 5 --ttt-from 0.3 \
-    --batch-tokens 8192 --learning-rate 1.2e-3 --warmup 0.03 --max-length 1280 --log-steps 50 --time 124s
-  "$aerie" convert eagle3/final "$heads/$name-EAGLE3" --type q8_0
-  # What was fastest: products of a draft in 4 bits.
-  sed -i 's/^  "draft_vocab_size".*/&\n  "draft_type": "q4_0",/' "$heads/$name-EAGLE3/config.json"
+    --device "$device" --precision bf16 --draft-vocab 16384 --fc-norm --intermediate 4096 --ttt-steps 5 --ttt-from 0.3 \
+    --batch-tokens 16384 --learning-rate 1.4e-3 --warmup 0.03 --max-length 1280 --log-steps 50 --time 180s
+  # In 4 bits, as it is stored and drafts.
+  "$aerie" train data -m "$model" --out further --prompts "$prompts"/{questions,chat,code}.jsonl "$sets/gsm8k/train.jsonl" \
+    more/instruct.jsonl --limit 520 --temperature 0,1 --features 2,15,27,30 --held-out 0.06 --seed 5
+  "$aerie" train eagle3 -m "$model" --data further --data-notes "$heads/data-eagle3.md" --out rounded --features stored \
+    --continue eagle3/final --draft-type q4_0 --precision bf16 --batch-tokens 2048 --ttt-steps 4 --learning-rate 2e-4 \
+    --time 260s --eval-prompts 24
+  "$aerie" convert rounded/best "$heads/$name-EAGLE3" --type q4_0
 }
 
 make_p_eagle() {
