@@ -32,9 +32,14 @@ constexpr double kCheap = 0.01;
 constexpr double kDoubt = 0.1;
 // Rounds between two looks at a drafter that does not pay.
 constexpr int kLeastPatience = 16;
-constexpr int kMostPatience = 1 << 20;
-// What looks at it may cost, of the time of plain decoding.
+constexpr int kMostPatience = 256;
+// Of one that takes time at least so many: with these it has more to read than usual
+// (draft_record.cc), so that reading is not taken for drafting.
+constexpr int kLeastIdle = 24;
+// What looks at it may lose, of the time of plain decoding; and one that follows another whose
+// draft came true, in plain rounds.
 constexpr double kLookShare = 0.01;
+constexpr double kFollowingLoss = 0.25;
 constexpr int kLookDepth = 2;
 // Of so many sequences that a drafter is not worth its time for, it drafts for one.
 constexpr int kTrialSequences = 16;
@@ -103,11 +108,7 @@ class Controller final : public Drafter {
   Status ask(size_t source, std::span<DraftRequest> requests, int max_depth);
   void take(size_t source, State& state);
   Plan plan(std::span<const DraftRequest> requests, double rate);
-  double look_seconds(const ControlledDrafter& source, double arrears) const {
-    const int roots = cost_.roots();
-    return kLookDepth * source.seconds_per_level + arrears * source.reading_seconds +
-           cost_.seconds(roots + kLookDepth, roots) - cost_.plain(roots);
-  }
+  double look_loss(size_t source, const DraftRequest& request, double rate);
   void plan_for(size_t source, std::span<const DraftRequest> requests, Plan& best);
   void begin_round(std::span<const DraftRequest> requests);
   double choose(std::span<const DraftRequest> requests);
@@ -408,6 +409,20 @@ void Controller::plan_for(size_t index, std::span<const DraftRequest> requests, 
   }
 }
 
+// Seconds that a look at the drafter for this sequence is expected to cost beyond what it saves,
+// where `rate` tokens a second are had without.
+double Controller::look_loss(size_t source, const DraftRequest& request, double rate) {
+  const ControlledDrafter& its = sources_[source];
+  const DraftRecord& own = state(request.id).records[source];
+  const DepthRecord& general = tenant_record(request.id, source).depths;
+  const int roots = cost_.roots();
+  double tokens = roots, reached = 1.0;
+  for (int d = 0; d < kLookDepth; ++d) tokens += reached *= own.depths.estimate(d, &general);
+  return kLookDepth * its.seconds_per_level +
+         own.arrears(request.tokens.size()) * its.reading_seconds +
+         cost_.seconds(roots + kLookDepth, roots) - tokens / rate;
+}
+
 // Which of the drafters that take time is asked, if what is there already promises `rate`.
 Controller::Plan Controller::plan(std::span<const DraftRequest> requests, double rate) {
   Plan best;
@@ -428,12 +443,13 @@ Controller::Plan Controller::plan(std::span<const DraftRequest> requests, double
       TenantRecord& record = tenant_record(request.id, i);
       DraftRecord& own = state(request.id).records[i];
       due = due || own.looks;
-      if (own.looks || record.idle < record.patience) continue;
-      const double arrears = own.arrears(request.tokens.size());
-      if (record.idle * kLookShare * cost_.plain(1) < look_seconds(sources_[i], arrears)) continue;
+      const bool follows = own.came_true;
+      if (own.looks || (!follows && record.idle < std::max(record.patience, kLeastIdle))) continue;
+      const double share = follows ? kFollowingLoss : record.idle * kLookShare;
+      if (share * cost_.plain(1) < look_loss(i, request, rate)) continue;
       due = own.looks = true;
       record.idle = 0;
-      record.patience = std::min(kMostPatience, 2 * record.patience);
+      if (!follows) record.patience = std::min(kMostPatience, 2 * record.patience);
     }
     if (due) return {i, kLookDepth, rate};
   }
@@ -513,8 +529,11 @@ Status Controller::observe(std::span<const DraftCommit> commits) {
     State& at = found->second;
     if (at.length == 0 || commit.tokens.size() < at.length) continue;
     for (size_t i = 0; i < sources_.size(); ++i) {
-      judge(commit.tokens.subspan(at.length), at.records[i], at.tenant->value.records[i]);
-      at.records[i].tree.clear();
+      DraftRecord& record = at.records[i];
+      const int stood =
+          judge(commit.tokens.subspan(at.length), record, at.tenant->value.records[i]);
+      record.came_true = std::exchange(record.looked_at, false) && stood > 0;
+      record.tree.clear();
     }
   }
   for (size_t i = 0; i < sources_.size(); ++i) {

@@ -35,9 +35,11 @@ struct DraftRecord {
   std::vector<Calibration::Claim> claims;  // of each node
   Calibration calibration{60};
   DepthRecord depths;
-  size_t read = 0;      // tokens of the sequence that it knew when it was last asked
-  bool is_read = true;  // those were all
-  bool looks = false;   // it is asked to see what it is worth, and reads yet
+  size_t read = 0;         // tokens of the sequence that it knew when it was last asked
+  bool is_read = true;     // those were all
+  bool looks = false;      // it is asked to see what it is worth, and reads yet
+  bool looked_at = false;  // its draft is of such a look
+  bool came_true = false;  // so was the one before, and its first token stood
 
   double arrears(size_t tokens) const { return static_cast<double>(tokens - read); }
   // It was asked for a sequence of so many tokens. How many it has read in that call.
@@ -45,6 +47,7 @@ struct DraftRecord {
     const size_t before =
         std::exchange(read, tokens - std::min(tokens, static_cast<size_t>(unread)));
     is_read = unread == 0;
+    looked_at = looks;
     looks = looks && !is_read;
     return static_cast<double>(read - std::min(before, read));
   }

@@ -320,6 +320,26 @@ TEST_F(ControllerTest, WhereNoDraftCouldPayADearDrafterGetsNoNewSequences) {
   EXPECT_THAT(dear.opened, IsEmpty());
 }
 
+// Whose first drafts failed is not given up: looks go on while what they draft comes true.
+TEST_F(ControllerTest, ABadBeginningIsMadeUpFor) {
+  double now = 0.0;
+  Speaker& dear = add({10, 11}, 0.8f);
+  dear.clock = &now;
+  dear.takes = 500e-6;  // as much of a pass as its acceptance does not make up for at first
+  start(0.1, 2e-3, 1, timed_by(now));
+  const auto drafts_of = [&](int rounds, const Tokens& truth) {
+    const int before = dear.calls;
+    for (int i = 0; i < rounds; ++i) {
+      propose();
+      settle(truth);
+    }
+    return dear.calls - before;
+  };
+  drafts_of(30, {9});
+  EXPECT_LT(drafts_of(100, {9}), 8);
+  EXPECT_GT(drafts_of(250, {10, 11, 9}), 100);
+}
+
 // A look at a drafter that has much to read goes on until it has drafted.
 TEST_F(ControllerTest, ALookGoesOnWhileTheDrafterReads) {
   double now = 0.0;
