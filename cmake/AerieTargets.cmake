@@ -20,10 +20,17 @@ option(AERIE_UNITY "Compile the files of a library in batches" ON)
 find_program(AERIE_CCACHE ccache)
 if(AERIE_CCACHE)
   set(CMAKE_C_COMPILER_LAUNCHER "${AERIE_CCACHE}")
+  # Where a path has a space, ccache leaves it whole in what it says an object depends on, and another
+  # clone that got the object would look for changes in this one's files.
+  set(cache_of_its_own)
+  if(CMAKE_SOURCE_DIR MATCHES " ")
+    string(SHA1 clone "${CMAKE_SOURCE_DIR}")
+    set(cache_of_its_own "CCACHE_NAMESPACE=${clone}")
+  endif()
   # The sloppiness is what ccache asks for before it takes files with precompiled headers.
   set(CMAKE_CXX_COMPILER_LAUNCHER
     "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-    "CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}" CCACHE_NOHASHDIR=1 "${AERIE_CCACHE}")
+    "CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}" CCACHE_NOHASHDIR=1 ${cache_of_its_own} "${AERIE_CCACHE}")
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
   elseif(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
