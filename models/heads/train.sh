@@ -3,7 +3,7 @@
 # how many steps there are, so they are never the same to the bit.
 #   models/heads/train.sh DATA_DIR WORK [data|eagle3|p-eagle|medusa|draft ...]
 # DATA_DIR holds gsm8k/train.jsonl, mbpp/mbpp.jsonl, gutenberg/, wikitext-2/ and, for EAGLE-3, instruct-prompts/. WORK takes
-# 60 GB. Each part can be interrupted, and the same command goes on. Without names it does all of them, one after the
+# 80 GB. Each part can be interrupted, and the same command goes on. Without names it does all of them, one after the
 # other. EAGLE-3 is for a GPU and a build for it (docs/training.md); with AERIE_DEVICE=cpu it takes a day.
 set -euo pipefail
 

@@ -326,16 +326,11 @@ void Controller::take(size_t index, State& at) {
   if (!may_be_cut(record.tree)) {
     sources_[index].whole = true;
     at.whole = true;
-    at.whole_tokens = 0.0;
-    double reached = 1.0;
     int deepest = 0;
     for (const TokenTree::Node& node : record.tree.nodes) {
       if (node.role == NodeRole::kDraft) deepest = std::max(deepest, node.depth);
     }
-    for (int d = 0; d < deepest; ++d) {
-      reached *= record.depths.estimate(d, &general.depths);
-      at.whole_tokens += reached;
-    }
+    at.whole_tokens = record.depths.tokens(deepest, &general.depths);
     at.tree.nodes.assign(record.tree.nodes.begin(), record.tree.nodes.end());
     at.tree.proposals.assign(record.tree.proposals.begin(), record.tree.proposals.end());
     return;
@@ -416,8 +411,7 @@ double Controller::look_loss(size_t source, const DraftRequest& request, double 
   const DraftRecord& own = state(request.id).records[source];
   const DepthRecord& general = tenant_record(request.id, source).depths;
   const int roots = cost_.roots();
-  double tokens = roots, reached = 1.0;
-  for (int d = 0; d < kLookDepth; ++d) tokens += reached *= own.depths.estimate(d, &general);
+  const double tokens = roots + own.depths.tokens(kLookDepth, &general);
   return kLookDepth * its.seconds_per_level +
          own.arrears(request.tokens.size()) * its.reading_seconds +
          cost_.seconds(roots + kLookDepth, roots) - tokens / rate;

@@ -29,6 +29,15 @@ double DepthRecord::estimate(int d, const DepthRecord* general) const {
   return cells_[static_cast<size_t>(std::min(d, kDepths - 1))].estimate(prior);
 }
 
+double DepthRecord::tokens(int depth, const DepthRecord* general) const {
+  double sum = 0.0, reached = 1.0;
+  for (int d = 0; d < depth; ++d) {
+    reached *= estimate(d, general);
+    sum += reached;
+  }
+  return sum;
+}
+
 void DepthRecord::learn(int d, bool stood) {
   constexpr double kKeep = 1.0 - 1.0 / 60.0;
   cells_[static_cast<size_t>(std::min(d, kDepths - 1))].learn(stood, kKeep);

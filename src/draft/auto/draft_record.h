@@ -23,6 +23,8 @@ class DepthRecord {
   // The chance that depth d + 1 stands where depth d did, d from 0. Where little is known it goes
   // by `general` (may be null).
   double estimate(int d, const DepthRecord* general) const;
+  // Tokens that are to be expected of a chain of so many.
+  double tokens(int depth, const DepthRecord* general) const;
   void learn(int d, bool stood);
 
  private:

@@ -325,7 +325,7 @@ TEST_F(ControllerTest, ABadBeginningIsMadeUpFor) {
   double now = 0.0;
   Speaker& dear = add({10, 11}, 0.8f);
   dear.clock = &now;
-  dear.takes = 500e-6;  // as much of a pass as its acceptance does not make up for at first
+  dear.takes = 500e-6;  // a level of its draft takes an eighth of a pass
   start(0.1, 2e-3, 1, timed_by(now));
   const auto drafts_of = [&](int rounds, const Tokens& truth) {
     const int before = dear.calls;
