@@ -58,6 +58,7 @@ class IdleDevice final : public device::Device {
   void narrow_rows(const device::NarrowRows&) override {}
   void map_rows(const device::MapRows&) override {}
   void top(const device::Top&) override {}
+  void next_rows(const device::NextRows&) override {}
   void route(const device::Route&) override {}
   void expert_product(const device::ExpertProduct&) override {}
   void add_experts(const device::AddExperts&) override {}

@@ -1,4 +1,4 @@
-// Heads on the device of their target: a pass is one graph and one wait.
+// Heads on the device of their target: a pass is one graph and one wait, with the levels behind it.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -8,6 +8,7 @@
 
 #include "base/errors.h"
 #include "draft/heads/head_machine.h"
+#include "draft/heads/level_inputs.h"
 #include "model/device/device_logits.h"
 #include "model/device/device_planes.h"
 #include "model/device/device_runner.h"
@@ -27,11 +28,17 @@ class DeviceMachine final : public HeadMachine {
 
   KvCache::Planes cache_planes() const override { return KvCache::Planes::kElsewhere; }
   Status attach(KvCache& cache) override { return planes_.add(cache); }
+  int64_t level_bytes(int levels) const override;
+  Status allow_levels(int levels, const EmbedLogit& embed) override;
 
   Expected<HeadRows> allocate(HeadWhich which, int64_t width) override;
   Inputs begin(const HeadPass& pass, KvCache& cache, int program, int64_t features,
                const Embed& embed) override;
-  HeadOutputs run(const std::function<void()>& operations) override;
+  HeadOutputs run(const std::function<void()>& operations) override {
+    return run_levels(operations, nullptr);
+  }
+  HeadOutputs run_levels(const std::function<void()>& operations,
+                         const std::function<void(const Inputs&)>& of_level) override;
 
   void linear(const Linear& w, HeadInput x, HeadWhich which, HeadRows y, bool adds) override;
   void norm(const HeadNorm& norm, HeadRows x, HeadWhich which, HeadRows out) override;
@@ -49,9 +56,7 @@ class DeviceMachine final : public HeadMachine {
   void remember(const TransformerLayer& layer, const LayerPlan& plan, int plane,
                 HeadInput input) override;
   void output(const Linear& w, HeadInput x, int place) override;
-  HeadRows handed() override {
-    return {out_.as<float>() + top_.width(), sizes_.handed, out_stride()};
-  }
+  HeadRows handed() override { return {outputs() + top_.width(), sizes_.handed, out_stride()}; }
 
  private:
   PassInput& input() { return runner_ ? runner_->input() : *input_; }
@@ -59,7 +64,13 @@ class DeviceMachine final : public HeadMachine {
     return input().count(which == HeadWhich::kAll ? device::kRowCount : device::kWantedCount);
   }
   int most(HeadWhich which) const {
-    return which == HeadWhich::kAll ? shape_.sizes.rows : shape_.sizes.wanted;
+    const PassSizes& sizes = now_->sizes;
+    return which == HeadWhich::kAll ? sizes.rows : sizes.wanted;
+  }
+  // Of the pass or level that operations are for.
+  float* outputs() const { return out_.as<float>() + first_row_ * out_stride(); }
+  float* logits() const {
+    return all_logits_.as<float>() + first_row_ * sizes_.outputs * sizes_.vocab;
   }
   // What is found in a row's logits, then what it hands on.
   int64_t out_stride() const { return top_.width() + sizes_.handed; }
@@ -78,6 +89,9 @@ class DeviceMachine final : public HeadMachine {
   device::MapRows map(HeadRows x, HeadWhich which, HeadRows out);
   void map_rows(const device::MapRows& args);
   void find_top();
+  bool fit_levels(const HeadPass& pass) const;
+  void place_levels();
+  void run_level(size_t level, const std::function<void(const Inputs&)>& of_level);
   void know(int program, const std::function<void()>& operations);
   HeadOutputs bring_back();
   HeadOutputs failed() const;
@@ -105,10 +119,20 @@ class DeviceMachine final : public HeadMachine {
   std::vector<float> handed_;
   PassGraphs graphs_;
 
+  LevelInputs level_inputs_;
+  int most_levels_ = 0;
+  int64_t bytes_of_level_ = 0;  // of its input
+
   // The pass under way.
   PassSizes sizes_of_pass_;
+  std::vector<PassLevel> levels_;
+  std::vector<int32_t> level_rows_;  // HeadOutputs'
   PassShape shape_;
   KvCache* cache_ = nullptr;
+  // What operations are for: shape_, or a level of it; and where its outputs begin.
+  const PassShape* now_ = &shape_;
+  PassShape level_shape_;
+  int64_t first_row_ = 0;
 };
 
 DeviceMachine::DeviceMachine(const HeadTarget& target, const HeadSizes& sizes)
@@ -134,6 +158,7 @@ Status DeviceMachine::prepare() {
     options.logit_tokens = {0};  // logits are made here
     AERIE_ASSIGN_OR_RETURN(runner_,
                            DeviceRunner::create(*sizes_.blueprint, options, device_, false, extra));
+    bytes_of_level_ = input().level_bytes();
   } else {
     PassLimits limits = {target_.max_rows, target_.max_logits, target_.max_positions, 0, 1};
     limits.extra = extra;
@@ -170,7 +195,13 @@ HeadMachine::Inputs DeviceMachine::begin(const HeadPass& pass, KvCache& cache, i
   cache_ = &cache;
   PassInput& in = input();
   const auto extra = static_cast<int>(features + sizes_.embedded);
-  const Expected<PassSizes> built = in.build(pass.batch, extra);
+  levels_.clear();
+  if (fit_levels(pass)) {
+    for (const HeadLevel& level : pass.levels_behind()) {
+      levels_.push_back({&level.batch, level.behind});
+    }
+  }
+  const Expected<PassSizes> built = in.build(pass.batch, extra, levels_);
   if (!built.ok()) {
     if (status_.ok()) status_ = built.status();
     return {};
@@ -180,16 +211,46 @@ HeadMachine::Inputs DeviceMachine::begin(const HeadPass& pass, KvCache& cache, i
     status_ = internal_error("a head's pass wants {} rows' logits, and has room for {}",
                              sizes_of_pass_.wanted, wanted_room());
   }
-  shape_ = {};
+  shape_.levels.clear();
   shape_.sizes = sizes_of_pass_;
   shape_.first_layer = program;
+  for (size_t level = 0; level < levels_.size(); ++level) {
+    in.select(static_cast<int>(level) + 1);
+    shape_.levels.push_back(in.sizes());
+  }
+  in.select(0);
   for (size_t r = 0; r < pass.batch.rows.size(); ++r) {
     float* row = in.extra(static_cast<int>(r));
     std::copy_n(pass.features[r], features, row);
     if (sizes_.embedded > 0) embed(pass.batch.rows[r], row + features);
+    if (sizes_.takes_levels) round_embedding(row + features, sizes_.embedded);
   }
   const HeadRows all = {in.extra(), extra, in.stride()};
   return {all.columns(0, features), all.columns(features, sizes_.embedded)};
+}
+
+int64_t DeviceMachine::level_bytes(int levels) const {
+  if (!sizes_.takes_levels || !runner_ || top_.width() == 0) return 0;
+  return LevelInputs::bytes(sizes_) + levels * bytes_of_level_;
+}
+
+Status DeviceMachine::allow_levels(int levels, const EmbedLogit& embed) {
+  if (level_bytes(levels) == 0) return HeadMachine::allow_levels(levels, embed);
+  AERIE_RETURN_IF_ERROR(input().allow_levels(levels));
+  AERIE_RETURN_IF_ERROR(level_inputs_.allocate(device_, sizes_, embed));
+  most_levels_ = levels;
+  return {};
+}
+
+// Whether all of them have room beside the pass, in a graph.
+bool DeviceMachine::fit_levels(const HeadPass& pass) const {
+  const std::span<const HeadLevel> levels = pass.levels_behind();
+  if (levels.empty() || std::ssize(levels) > most_levels_) return false;
+  if (pass.batch.size() > device::kFewRows) return false;
+  const auto roots =
+      static_cast<int>(std::ranges::count_if(pass.batch.rows, &BatchRow::wants_logits));
+  const int64_t each = graph_rows(roots, target_.max_logits);
+  return each * (1 + std::ssize(levels)) <= wanted_room();
 }
 
 // Copies the weights that the program's operations name to the device, once: not while they are
@@ -202,8 +263,11 @@ void DeviceMachine::know(int program, const std::function<void()>& operations) {
   if (status_.ok()) known_.insert(program);
 }
 
-HeadOutputs DeviceMachine::run(const std::function<void()>& operations) {
+HeadOutputs DeviceMachine::run_levels(const std::function<void()>& operations,
+                                      const std::function<void(const Inputs&)>& of_level) {
+  constexpr int kLevels = -1;  // a program of its own
   if (status_.ok()) know(shape_.first_layer, operations);
+  if (status_.ok() && !levels_.empty()) know(kLevels, [&] { of_level(level_inputs_.inputs()); });
   if (!status_.ok()) return failed();
   int id = 0;
   if (runner_) {
@@ -215,14 +279,46 @@ HeadOutputs DeviceMachine::run(const std::function<void()>& operations) {
     if (runner_) runner_->start(shape_);
     operations();
     find_top();
+    for (size_t level = 0; level < levels_.size(); ++level) run_level(level, of_level);
+    input().select(0);
+    now_ = &shape_;
+    first_row_ = 0;
   };
   if (sizes_of_pass_.rows <= device::kFewRows) {
     shape_.round_up(input().limits());
+    place_levels();
     graphs_.run(shape_, id, launch);
   } else {
     launch();
   }
   return bring_back();
+}
+
+// Where their outputs begin. What is launched for them is for as many rows and chunks each, so that
+// there are fewer graphs.
+void DeviceMachine::place_levels() {
+  level_rows_.clear();
+  PassSizes& roots = shape_.sizes;
+  for (const PassSizes& level : shape_.levels) roots.chunks = std::max(roots.chunks, level.chunks);
+  for (size_t i = 0; i < shape_.levels.size(); ++i) {
+    PassSizes& level = shape_.levels[i];
+    level.rows = level.tiles = level.wanted = roots.wanted;
+    level.chunks = roots.chunks;
+    level_rows_.push_back(static_cast<int32_t>(i + 1) * roots.wanted);
+  }
+}
+
+void DeviceMachine::run_level(size_t level, const std::function<void(const Inputs&)>& of_level) {
+  const float* above = outputs();
+  input().select(static_cast<int>(level) + 1);
+  level_shape_.sizes = shape_.levels[level];
+  now_ = &level_shape_;
+  first_row_ = level_rows_[level];
+  runner_->start(level_shape_);
+  level_inputs_.make(count(HeadWhich::kAll), most(HeadWhich::kAll), input().behind(), above,
+                     top_.width());
+  of_level(level_inputs_.inputs());
+  find_top();
 }
 
 HeadOutputs DeviceMachine::failed() const {
@@ -232,7 +328,10 @@ HeadOutputs DeviceMachine::failed() const {
 }
 
 HeadOutputs DeviceMachine::bring_back() {
-  const auto wanted = static_cast<size_t>(sizes_of_pass_.wanted);
+  auto wanted = static_cast<size_t>(sizes_of_pass_.wanted);
+  if (!levels_.empty()) {
+    wanted = static_cast<size_t>(level_rows_.back() + levels_.back().batch->size());
+  }
   device_.copy_out(brought_.as<void>(), out_.as<void>(),
                    wanted * static_cast<size_t>(out_stride()) * sizeof(float));
   logits_.start(all_logits_.as<float>(), wanted * static_cast<size_t>(sizes_.outputs));
@@ -250,6 +349,7 @@ HeadOutputs DeviceMachine::bring_back() {
   out.hidden = std::span<const float>(handed_).first(wanted * handed);
   out.source = &logits_;
   out.top = top_.read(brought_.as<float>(), out_stride(), wanted);
+  out.level_rows = std::span(level_rows_).first(levels_.size());
   return out;
 }
 
@@ -422,13 +522,12 @@ void DeviceMachine::remember(const TransformerLayer& layer, const LayerPlan& pla
 
 void DeviceMachine::output(const Linear& w, HeadInput x, int place) {
   const int64_t vocab = sizes_.vocab, each = vocab * sizes_.outputs;
-  if (!learns_ && shape_.sizes.wanted == 0) return;
-  linear(w, x, HeadWhich::kWanted, {all_logits_.as<float>() + place * vocab, vocab, each}, false);
+  if (!learns_ && now_->sizes.wanted == 0) return;
+  linear(w, x, HeadWhich::kWanted, {logits() + place * vocab, vocab, each}, false);
 }
 
 void DeviceMachine::find_top() {
-  top_.find(count(HeadWhich::kWanted), shape_.sizes.wanted, all_logits_.as<float>(),
-            out_.as<float>(), out_stride());
+  top_.find(count(HeadWhich::kWanted), most(HeadWhich::kWanted), logits(), outputs(), out_stride());
 }
 
 }  // namespace

@@ -37,6 +37,12 @@ class Eagle final : public MachineHead {
   HeadOutputs forward(const HeadPass& pass, KvCache& cache) override;
 
  private:
+  // What is computed for some rows.
+  struct Rows {
+    HeadMachine::Inputs in;
+    bool of_nodes = false;
+  };
+  const HeadEmbedding* embedding() const override { return &weights_.embedding; }
   Eagle(std::unique_ptr<HeadMachine> machine, const Blueprint& blueprint, EagleWeights weights,
         const HeadTarget& target)
       : MachineHead(std::move(machine)),
@@ -46,16 +52,14 @@ class Eagle final : public MachineHead {
         width_(blueprint_.config.hidden) {}
   HeadRows features();
   void run_first();
-  void compute();
+  void compute(const Rows& rows);
 
   Blueprint blueprint_;
   EagleWeights weights_;
   int32_t tap_;
   int64_t width_;
   HeadRows normed_, wanted_;
-  // The pass under way.
-  HeadMachine::Inputs in_;
-  bool of_nodes_ = false;
+  Rows rows_;  // under way
 };
 
 Expected<std::unique_ptr<FeatureHead>> Eagle::create(const Blueprint& blueprint,
@@ -67,6 +71,7 @@ Expected<std::unique_ptr<FeatureHead>> Eagle::create(const Blueprint& blueprint,
   sizes.features = sizes.embedded = sizes.handed = width;
   sizes.widest = 2 * width;
   sizes.vocab = weights.output.vocab();
+  sizes.takes_levels = true;
   AERIE_ASSIGN_OR_RETURN(std::unique_ptr<HeadMachine> machine, HeadMachine::create(target, sizes));
   AERIE_ASSIGN_OR_RETURN(const HeadRows normed, machine->allocate(HeadWhich::kAll, width));
   AERIE_ASSIGN_OR_RETURN(const HeadRows wanted, machine->allocate(HeadWhich::kWanted, width));
@@ -78,8 +83,8 @@ Expected<std::unique_ptr<FeatureHead>> Eagle::create(const Blueprint& blueprint,
 
 // The rows' f. What is handed on is what f was predicted to be, its norm included.
 HeadRows Eagle::features() {
-  if (of_nodes_) return in_.features;
-  machine().target_norm(in_.features, HeadWhich::kAll, normed_);
+  if (rows_.of_nodes) return rows_.in.features;
+  machine().target_norm(rows_.in.features, HeadWhich::kAll, normed_);
   return normed_;
 }
 
@@ -91,8 +96,9 @@ void Eagle::run_first() {
   machine().layer(layer, blueprint_.layers[0], 0, {{machine().stream()}});
 }
 
-void Eagle::compute() {
-  machine().linear(weights_.fc, {{in_.embedded}, {features()}}, HeadWhich::kAll,
+void Eagle::compute(const Rows& rows) {
+  rows_ = rows;
+  machine().linear(weights_.fc, {{rows_.in.embedded}, {features()}}, HeadWhich::kAll,
                    machine().stream());
   run_first();
   for (size_t i = 1; i < weights_.layers.size(); ++i) {
@@ -110,11 +116,15 @@ void Eagle::compute() {
 }
 
 HeadOutputs Eagle::forward(const HeadPass& pass, KvCache& cache) {
-  of_nodes_ = pass.depth > 0;
-  in_ = machine().begin(
-      pass, cache, of_nodes_ ? 1 : 0, width_,
+  Rows rows;
+  rows.of_nodes = pass.depth > 0;
+  rows.in = machine().begin(
+      pass, cache, rows.of_nodes ? 1 : 0, width_,
       [this](const BatchRow& row, float* out) { weights_.embedding.row(row.token, out); });
-  return machine().run([this] { compute(); });
+  return machine().run_levels([this, &rows] { compute(rows); },
+                              [this](const HeadMachine::Inputs& level) {
+                                compute({level, true});
+                              });
 }
 
 Status rename(HeadFile& file) {

@@ -66,6 +66,14 @@ class Eagle3 final : public MachineHead {
   HeadOutputs forward(const HeadPass& pass, KvCache& cache) override;
 
  private:
+  // What is computed for some rows.
+  struct Rows {
+    HeadMachine::Inputs in;
+    bool of_nodes = false;
+  };
+  const HeadEmbedding* embedding() const override {
+    return depths_ == 0 ? &weights_.embedding : nullptr;
+  }
   Eagle3(std::unique_ptr<HeadMachine> machine, Eagle3Plan plan, const Blueprint& blueprint,
          Eagle3Weights weights, const HeadTarget& target, int depths)
       : MachineHead(std::move(machine)),
@@ -78,7 +86,7 @@ class Eagle3 final : public MachineHead {
   Status allocate();
   int64_t all_taps() const { return static_cast<int64_t>(plan_.taps.size()) * tap_width_; }
   HeadNorm norm(const std::vector<float>& weight) const { return {weight, blueprint_.norm_eps}; }
-  void compute();
+  void compute(const Rows& rows);
   HeadRows fuse();
   void run_first(HeadRows g);
 
@@ -89,9 +97,7 @@ class Eagle3 final : public MachineHead {
   int depths_;
   HeadRows fused_, normed_, wanted_;
   std::vector<HeadPart> tap_parts_;  // of taps that are normed, scratch
-  // The pass under way.
-  HeadMachine::Inputs in_;
-  bool of_nodes_ = false;
+  Rows rows_;                        // under way
 };
 
 Expected<std::unique_ptr<FeatureHead>> Eagle3::create(Eagle3Plan plan, const Blueprint& blueprint,
@@ -106,6 +112,7 @@ Expected<std::unique_ptr<FeatureHead>> Eagle3::create(Eagle3Plan plan, const Blu
   sizes.widest = std::max(taps, 2 * width);
   sizes.handed = width;
   sizes.vocab = weights.output.vocab();
+  sizes.takes_levels = depths == 0;
   AERIE_ASSIGN_OR_RETURN(std::unique_ptr<HeadMachine> machine, HeadMachine::create(target, sizes));
   std::unique_ptr<Eagle3> head(new Eagle3(std::move(machine), std::move(plan), blueprint,
                                           std::move(weights), target, depths));
@@ -125,19 +132,19 @@ Status Eagle3::allocate() {
 
 // The rows' g.
 HeadRows Eagle3::fuse() {
-  if (of_nodes_) return in_.features;
+  if (rows_.of_nodes) return rows_.in.features;
   if (!plan_.uses_taps) {
-    machine().target_norm(in_.features, HeadWhich::kAll, fused_);
+    machine().target_norm(rows_.in.features, HeadWhich::kAll, fused_);
     return fused_;
   }
   if (weights_.fc_norm.empty()) {
-    machine().linear(weights_.fc, {{in_.features, norm(weights_.input_norm)}}, HeadWhich::kAll,
+    machine().linear(weights_.fc, {{rows_.in.features, norm(weights_.input_norm)}}, HeadWhich::kAll,
                      fused_);
     return fused_;
   }
   for (size_t t = 0; t < weights_.fc_norm.size(); ++t) {
     const auto at = static_cast<int64_t>(t) * tap_width_;
-    tap_parts_[t] = {in_.features.columns(at, tap_width_), norm(weights_.fc_norm[t])};
+    tap_parts_[t] = {rows_.in.features.columns(at, tap_width_), norm(weights_.fc_norm[t])};
   }
   machine().linear(weights_.fc, std::span<const HeadPart>(tap_parts_), HeadWhich::kAll, fused_);
   return fused_;
@@ -146,7 +153,7 @@ HeadRows Eagle3::fuse() {
 // The first layer, and the stream that it is added to.
 void Eagle3::run_first(HeadRows g) {
   const TransformerLayer& layer = weights_.layers[0];
-  const HeadPart embedded = {in_.embedded, norm(layer.attention_norm.weight)};
+  const HeadPart embedded = {rows_.in.embedded, norm(layer.attention_norm.weight)};
   HeadPart hidden = {g, norm(weights_.hidden_norm)};
   if (plan_.norm_before_residual) {
     machine().norm(hidden.norm, g, HeadWhich::kAll, normed_);
@@ -156,7 +163,8 @@ void Eagle3::run_first(HeadRows g) {
   machine().layer(layer, blueprint_.layers[0], 0, {embedded, hidden});
 }
 
-void Eagle3::compute() {
+void Eagle3::compute(const Rows& rows) {
+  rows_ = rows;
   run_first(fuse());
   for (size_t i = 1; i < weights_.layers.size(); ++i) {
     machine().layer(weights_.layers[i], blueprint_.layers[i], static_cast<int>(i));
@@ -172,11 +180,15 @@ void Eagle3::compute() {
 }
 
 HeadOutputs Eagle3::forward(const HeadPass& pass, KvCache& cache) {
-  of_nodes_ = pass.depth > 0;
-  in_ = machine().begin(
-      pass, cache, of_nodes_ ? 1 : 0, of_nodes_ ? width_ : all_taps(),
+  Rows rows;
+  rows.of_nodes = pass.depth > 0;
+  rows.in = machine().begin(
+      pass, cache, rows.of_nodes ? 1 : 0, rows.of_nodes ? width_ : all_taps(),
       [this](const BatchRow& row, float* out) { weights_.embedding.row(row.token, out); });
-  return machine().run([this] { compute(); });
+  return machine().run_levels([this, &rows] { compute(rows); },
+                              [this](const HeadMachine::Inputs& level) {
+                                compute({level, true});
+                              });
 }
 
 bool is_speculators(const JsonObject& config) {

@@ -18,6 +18,13 @@
 
 namespace aerie {
 
+// Rows of nodes whose tokens and features nobody knows yet: each goes on with the best token that
+// is found behind a row of the pass, or level, before it, and with what that row hands on.
+struct HeadLevel {
+  ForwardBatch batch;           // of sequences of the pass
+  std::vector<int32_t> behind;  // [row]: which of the rows that want logits it is behind
+};
+
 struct HeadPass {
   // `token` of a row is the one behind its position. Rows of committed positions come as chains,
   // each sequence's followed by its mask rows; of them the last committed one and the mask rows
@@ -30,8 +37,21 @@ struct HeadPass {
   // The rows are of blocks (FeatureHead::block_depths()), a chain for each sequence, and have no
   // features.
   bool block = false;
+  // What is computed at once behind the pass's rows: the first `level_count`. Only of a pass of
+  // committed positions, and once FeatureHead::allow_levels() made room.
+  std::vector<HeadLevel> levels;
+  size_t level_count = 0;
 
+  std::span<const HeadLevel> levels_behind() const { return std::span(levels).first(level_count); }
+  HeadLevel& add_level() {
+    if (levels.size() == level_count) levels.emplace_back();
+    HeadLevel& level = levels[level_count++];
+    level.batch.clear();
+    level.behind.clear();
+    return level;
+  }
   void clear() {
+    level_count = 0;
     batch.clear();
     features.clear();
     depth = 0;
@@ -50,6 +70,9 @@ struct HeadOutputs {
   // Where rows of logits come when they are asked for; and what was found among them already.
   LogitSource* source = nullptr;
   TopTokens top = {};
+  // Of a pass with levels: where the rows of each begin in what is above, behind the pass's own;
+  // rows between are of no use. Empty: the levels were not computed.
+  std::span<const int32_t> level_rows = {};
 };
 
 // Not thread-safe. Allocates nothing in forward().
@@ -104,6 +127,13 @@ class FeatureHead {
                        std::span<float> /*logits*/) {
     return -1.0f;
   }
+
+  // A head on a device may compute levels with a pass (HeadPass::levels): what `levels` of them
+  // take of the device's memory, 0 if it cannot; and room for them, after attach() and before the
+  // first pass. If that fails, or is never called, its passes have no levels and are the same
+  // otherwise.
+  virtual int64_t level_bytes(int /*levels*/) const { return 0; }
+  virtual Status allow_levels(int /*levels*/) { return {StatusCode::kUnsupported, "no levels"}; }
 
   // Computes the rows, writing their keys and values to their slots.
   virtual HeadOutputs forward(const HeadPass& pass, KvCache& cache) = 0;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "draft/heads/rows_ahead.h"
 #include "draft/network/node_rows.h"
 #include "kv/chain_rows.h"
 
@@ -20,7 +21,7 @@ class FeatureNetwork final : public DraftNetwork {
  public:
   FeatureNetwork(std::unique_ptr<FeatureHead> head, KvCache cache,
                  const FeatureNetworkOptions& options);
-  Status attach() { return head_->attach(cache_); }
+  Status attach();
 
   const DrafterNeeds& needs() const override { return needs_; }
   int vocab() const override { return head_->vocab(); }
@@ -40,7 +41,9 @@ class FeatureNetwork final : public DraftNetwork {
   bool will_share(int place) const override {
     return !head_->remembers() && (!reads_all_ || (place >= 0 && has_all(at(place))));
   }
+  void begin() override;
   int start(int place, std::span<const int32_t> tokens, int run, int depth) override;
+  void expect_chain(int place, int rows) override { at(place).expected = rows; }
   int root_rows(int place) const override {
     return at(place).waiting + head_->mask_rows() + block_rows();
   }
@@ -65,6 +68,7 @@ class FeatureNetwork final : public DraftNetwork {
     std::span<const int32_t> tokens;  // of this round
     NodeRows nodes;
     std::vector<float> hidden;  // [1 + nodes run][hidden]: of the root's row, then of nodes
+    int expected = 0;           // rows of a chain; 0: it will be none
   };
 
   State& at(int place) { return states_[static_cast<size_t>(place)]; }
@@ -91,6 +95,11 @@ class FeatureNetwork final : public DraftNetwork {
   void keep(State& state, const DraftCommit& commit, int from);
   HeadOutputs forward(HeadPass& pass);
   HeadOutputs pass();
+  void keep_hidden(const HeadOutputs& outputs);
+  int levels_of_pass() const;
+  void add_levels();
+  HeadOutputs rows_ahead(int first);
+  DraftOutputs as_outputs(const HeadOutputs& outputs, int rows) const;
 
   std::unique_ptr<FeatureHead> head_;
   KvCache cache_;
@@ -101,7 +110,13 @@ class FeatureNetwork final : public DraftNetwork {
   std::vector<State> states_;
   Status status_;  // of the first pass that failed: the device is lost then
   LogitSource* source_ = nullptr;
+  // Of the draft under way.
+  int most_levels_ = 0;     // that can follow a pass
+  size_t started_ = 0;      // sequences
+  std::vector<int> roots_;  // places of them in the pass
+  RowsAhead ahead_;
   // Scratch.
+  std::vector<int32_t> chain_slots_;
   HeadPass pass_;
   HeadPass reading_;             // committed positions ahead of a pass of blocks
   std::vector<float*> keepers_;  // for rows that want logits: where their hidden state goes
@@ -121,6 +136,18 @@ FeatureNetwork::FeatureNetwork(std::unique_ptr<FeatureHead> head, KvCache cache,
   const auto wanted = static_cast<size_t>(options.drafter.max_logits);
   keepers_.reserve(wanted);
   above_.reserve(wanted * static_cast<size_t>(draft_depth(options.drafter)));
+}
+
+Status FeatureNetwork::attach() {
+  AERIE_RETURN_IF_ERROR(head_->attach(cache_));
+  const int levels = depths_ > 1 || !options_.ahead ? 0 : levels_behind(options_.drafter);
+  if (levels == 0 || !head_->allow_levels(levels).ok()) return {};
+  most_levels_ = levels;
+  const size_t places = states_.size();
+  ahead_.reserve(static_cast<size_t>(most_levels_), places);
+  roots_.reserve(places);
+  chain_slots_.reserve(places * static_cast<size_t>(most_levels_));
+  return {};
 }
 
 // A row is of two tokens: that of its position, which made its features, and the one behind it.
@@ -219,6 +246,12 @@ void FeatureNetwork::add_masks(const State& state, int entry) {
   }
 }
 
+void FeatureNetwork::begin() {
+  ahead_.clear();
+  roots_.clear();
+  started_ = 0;
+}
+
 int FeatureNetwork::start(int place, std::span<const int32_t> tokens, int run, int depth) {
   State& state = at(place);
   const auto length = static_cast<int>(tokens.size());
@@ -229,6 +262,8 @@ int FeatureNetwork::start(int place, std::span<const int32_t> tokens, int run, i
   if (!cache_.reserve(state.cache, state.waiting + behind).ok()) return 0;
   state.tokens = tokens;
   state.nodes.start();
+  state.expected = 0;
+  ++started_;
   return std::min({depth, head_->max_depth(), depths_ > 1 ? depths_ : depth});
 }
 
@@ -244,6 +279,7 @@ void FeatureNetwork::add_root(int place) {
   cache_.commit_first(state.cache, state.waiting);
   if (is_block) add_block(state);
   state.waiting = 0;
+  if (most_levels_ > 0) roots_.push_back(place);
 }
 
 void FeatureNetwork::add_node(int place, const LevelTree& tree, int32_t node) {
@@ -258,6 +294,69 @@ void FeatureNetwork::add_node(int place, const LevelTree& tree, int32_t node) {
   };
   pass_.features.push_back(hidden_of(info.parent));
   keepers_.push_back(hidden_of(node));
+  ahead_.ask(place, node, info.parent, info.token, info.depth);
+}
+
+// How many follow the roots of the pass. The weights are read for each, so they are worth it only
+// where no draft goes another way.
+int FeatureNetwork::levels_of_pass() const {
+  if (roots_.empty() || roots_.size() != started_ || roots_.size() != keepers_.size()) return 0;
+  int levels = 0;
+  for (const int place : roots_) {
+    if (at(place).expected == 0) return 0;
+    levels = std::max(levels, at(place).expected - 1);
+  }
+  return std::min(levels, most_levels_);
+}
+
+// Chains behind the roots: the rows of their nodes, each behind its parent's.
+void FeatureNetwork::add_levels() {
+  const int levels = levels_of_pass();
+  if (levels <= 0) return;
+  chain_slots_.clear();
+  for (const int place : roots_) {
+    for (int i = 0; i < levels; ++i) {
+      // What is reserved may end before the longest chain does.
+      const bool is_there = i + 1 < at(place).expected;
+      chain_slots_.push_back(is_there ? cache_.slot(at(place).cache, i) : -1);
+    }
+  }
+  ahead_.places(0) = roots_;
+  for (int depth = 1; depth <= levels; ++depth) {
+    HeadLevel& level = pass_.add_level();
+    std::vector<int>& places = ahead_.places(static_cast<size_t>(depth));
+    places.clear();
+    int32_t above = 0;  // among the rows of the level before
+    for (size_t i = 0; i < roots_.size(); ++i) {
+      const State& state = at(roots_[i]);
+      if (state.expected < depth) continue;
+      if (state.expected > depth) {
+        BatchRow row;
+        row.sequence = static_cast<int32_t>(level.batch.sequences.size());
+        row.position = cache_.committed(state.cache) + depth - 1;
+        const auto slots =
+            std::span<const int32_t>(chain_slots_)
+                .subspan(i * static_cast<size_t>(levels), static_cast<size_t>(depth));
+        row.slot = slots.back();
+        row.above = slots.first(slots.size() - 1);
+        row.wants_logits = true;
+        level.batch.sequences.push_back(
+            {cache_.pages(state.cache), cache_.committed(state.cache), state.cache});
+        level.batch.rows.push_back(row);
+        level.behind.push_back(above);
+        places.push_back(roots_[i]);
+      }
+      ++above;
+    }
+  }
+}
+
+// The rows that the pass would compute, which are there.
+HeadOutputs FeatureNetwork::rows_ahead(int first) {
+  const HeadOutputs outputs = ahead_.rows(first, static_cast<int>(keepers_.size()));
+  keep_hidden(outputs);
+  pass_.clear();
+  return outputs;
 }
 
 HeadOutputs FeatureNetwork::forward(HeadPass& pass) {
@@ -268,24 +367,38 @@ HeadOutputs FeatureNetwork::forward(HeadPass& pass) {
   return outputs;
 }
 
-HeadOutputs FeatureNetwork::pass() {
-  const HeadOutputs outputs = forward(pass_);
-  if (!outputs.status.ok()) keepers_.clear();
-  for (size_t i = 0; i < keepers_.size() && hidden() > 0; ++i) {
+// Where rows below look for it.
+void FeatureNetwork::keep_hidden(const HeadOutputs& outputs) {
+  for (size_t i = 0; i < keepers_.size() && hidden() > 0 && outputs.status.ok(); ++i) {
     if (keepers_[i] == nullptr) continue;
     std::memcpy(keepers_[i], outputs.hidden.data() + i * hidden(), hidden() * sizeof(float));
   }
   keepers_.clear();
   above_.clear();
+}
+
+HeadOutputs FeatureNetwork::pass() {
+  const HeadOutputs outputs = forward(pass_);
+  keep_hidden(outputs);
   return outputs;
 }
 
 DraftOutputs FeatureNetwork::run() {
   const auto wanted = static_cast<int>(keepers_.size()) * head_->outputs_of_root();
+  if (const int first = ahead_.take(); first >= 0) return as_outputs(rows_ahead(first), wanted);
+  ahead_.clear();
+  add_levels();
   const Status read = reading_.batch.rows.empty() ? Status() : forward(reading_).status;
   const HeadOutputs outputs = pass();
+  roots_.clear();
   if (!read.ok() || !outputs.status.ok()) return {};
-  return {outputs.logits, head_->vocab(), outputs.hidden, wanted, outputs.source, outputs.top};
+  ahead_.start(outputs, head_->target_ids());
+  if (ahead_.is_there()) return as_outputs(ahead_.rows(0, wanted), wanted);
+  return as_outputs(outputs, wanted);
+}
+
+DraftOutputs FeatureNetwork::as_outputs(const HeadOutputs& outputs, int rows) const {
+  return {outputs.logits, head_->vocab(), outputs.hidden, rows, outputs.source, outputs.top};
 }
 
 // Keeps what is committed from position `from` on.
@@ -356,6 +469,10 @@ bool FeatureNetwork::in_step(int place, const DraftCommit& commit) const {
 }
 
 }  // namespace
+
+int levels_behind(const NetworkDrafterOptions& drafter) {
+  return drafter.top_k == 1 && drafter.shape == nullptr ? draft_depth(drafter) - 1 : 0;
+}
 
 Expected<std::unique_ptr<DraftNetwork>> make_feature_network(std::unique_ptr<FeatureHead> head,
                                                              const FeatureNetworkOptions& options) {

@@ -16,7 +16,13 @@ struct FeatureNetworkOptions {
   NetworkDrafterOptions drafter;  // max_rows and max_logits are what the head was loaded for
   int max_positions = 0;          // the longest sequence
   kernels::KvType cache_type = kernels::KvType::kF16;
+  // Where the head can, chains are drafted as levels that follow the roots' pass without the host
+  // (FeatureHead::allow_levels()), if there is memory for that.
+  bool ahead = true;
 };
+
+// Levels behind the roots' pass that drafts have which are chains; 0: they are trees.
+int levels_behind(const NetworkDrafterOptions& drafter);
 
 // Rows of a sequence that a head takes in a pass that it shares with others, without mask rows.
 inline constexpr int kHeadSharedRows = 16;

@@ -64,7 +64,12 @@ struct HeadSizes {
   int64_t handed = 0;                    // FeatureHead::hidden()
   int vocab = 0;
   int outputs = 1;  // FeatureHead::outputs_of_root()
+  // Rows of nodes are of nothing but what the row above handed on and a token's embedding, which a
+  // device rounds to bfloat16 in all of its passes: levels can follow a pass there.
+  bool takes_levels = false;
 };
+// The embedding of the token that a logit stands for.
+using EmbedLogit = std::function<void(int logit, float* out)>;
 
 // A device on which a head is loaded and computed, and its weights there.
 struct HeadDevice {
@@ -95,6 +100,12 @@ class HeadMachine {
   virtual KvCache::Planes cache_planes() const { return KvCache::Planes::kHere; }
   virtual Status attach(KvCache& /*cache*/) { return {}; }
 
+  // FeatureHead's.
+  virtual int64_t level_bytes(int /*levels*/) const { return 0; }
+  virtual Status allow_levels(int /*levels*/, const EmbedLogit& /*embed*/) {
+    return {StatusCode::kUnsupported, "no levels"};
+  }
+
   // Room for as many rows as there can be, zeros. For create functions of heads.
   virtual Expected<HeadRows> allocate(HeadWhich which, int64_t width) = 0;
 
@@ -103,6 +114,12 @@ class HeadMachine {
                        const Embed& embed) = 0;
   // The rest of it: `operations` calls those below, or did for a pass of the same kind.
   virtual HeadOutputs run(const std::function<void()>& operations) = 0;
+  // The same, and the pass's levels if there are any: `of_level` calls what is computed for rows of
+  // nodes, with these inputs.
+  virtual HeadOutputs run_levels(const std::function<void()>& operations,
+                                 const std::function<void(const Inputs&)>& /*of_level*/) {
+    return run(operations);
+  }
 
   // y = w x + bias, or += that.
   virtual void linear(const Linear& w, HeadInput x, HeadWhich which, HeadRows y,
@@ -147,8 +164,20 @@ class MachineHead : public FeatureHead {
 
   KvCache::Planes cache_planes() const override { return machine_->cache_planes(); }
   Status attach(KvCache& cache) override { return machine_->attach(cache); }
+  int64_t level_bytes(int levels) const override {
+    return embedding() == nullptr ? 0 : machine_->level_bytes(levels);
+  }
+  Status allow_levels(int levels) override {
+    if (embedding() == nullptr) return FeatureHead::allow_levels(levels);
+    return machine_->allow_levels(levels, [this](int logit, float* out) {
+      const std::span<const int32_t> ids = target_ids();
+      embedding()->row(ids.empty() ? logit : ids[static_cast<size_t>(logit)], out);
+    });
+  }
 
  protected:
+  // Of HeadSizes::takes_levels; null: it does not.
+  virtual const HeadEmbedding* embedding() const { return nullptr; }
   HeadMachine& machine() { return *machine_; }
 
  private:

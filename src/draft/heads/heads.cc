@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <filesystem>
 #include <functional>
@@ -24,7 +25,7 @@
 namespace aerie {
 namespace {
 
-using CheckMemory = std::function<Status(int64_t cache_bytes)>;
+using CheckMemory = std::function<Status(int64_t cache_bytes, int64_t work_bytes)>;
 
 // Rows of a head's pass.
 constexpr int kHeadPassRows = 256;
@@ -132,9 +133,13 @@ Expected<std::unique_ptr<DraftNetwork>> make_network(const Making& making, HeadF
     target.device->packer.reset();
     AERIE_RETURN_IF_ERROR(packed);
   }
-  AERIE_RETURN_IF_ERROR(check_memory(KvCache::bytes_needed(
-      head->cache_config(), target.max_positions, making.options.cache_type)));
-  return make_feature_network(std::move(head), making.options);
+  FeatureNetworkOptions options = making.options;
+  AERIE_RETURN_IF_ERROR(check_memory(
+      KvCache::bytes_needed(head->cache_config(), target.max_positions, options.cache_type), 0));
+  const int levels = levels_behind(options.drafter);
+  const int64_t for_levels = levels > 0 ? head->level_bytes(levels) : 0;
+  options.ahead = for_levels > 0 && check_memory(0, for_levels).ok();
+  return make_feature_network(std::move(head), options);
 }
 
 // On the device that computes the target.
@@ -142,13 +147,20 @@ Expected<std::unique_ptr<DraftNetwork>> make_on_device(const Making& making, Hea
   DraftHost& host = making.host;
   HeadTarget for_head = head_target(host.target(), making.options.drafter);
   put_on_device(host.target().model->device_parts(), for_head);
+  if (levels_behind(making.options.drafter) > 0) {
+    // A graph's levels have rows for a power of two of sequences each.
+    const auto sequences = static_cast<unsigned>(shared_draft_sequences(host.target()));
+    for_head.max_logits =
+        std::max(for_head.max_logits,
+                 draft_depth(making.options.drafter) * static_cast<int>(std::bit_ceil(sequences)));
+  }
   const int64_t weights = device_head_bytes(file);
   const int64_t work = int64_t{for_head.max_logits} * for_head.config->vocab * 4;
   AERIE_RETURN_IF_ERROR(host.check_device_memory(making.path, weights, 0, work));
   int64_t taken = weights + work;
-  auto network = make_network(making, file, for_head, [&](int64_t cache) {
-    const Status status = host.check_device_memory(making.path, 0, cache, 0);
-    if (status.ok()) taken += cache;
+  auto network = make_network(making, file, for_head, [&](int64_t cache, int64_t more_work) {
+    const Status status = host.check_device_memory(making.path, 0, cache, more_work);
+    if (status.ok()) taken += cache + more_work;
     return status;
   });
   if (!network.ok()) host.return_device_memory(taken);
@@ -163,8 +175,8 @@ Expected<std::unique_ptr<DraftNetwork>> make_on_host(const Making& making, HeadF
     return not_supported("{}: {} has no embedding and output that a head can share", making.path,
                          target.file->name());
   }
-  return make_network(making, file, for_head, [&](int64_t cache) {
-    return making.host.check_memory(making.path, 0, cache, 0);
+  return make_network(making, file, for_head, [&](int64_t cache, int64_t work) {
+    return making.host.check_memory(making.path, 0, cache, work);
   });
 }
 

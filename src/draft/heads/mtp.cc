@@ -75,12 +75,15 @@ class Mtp final : public MachineHead {
   HeadOutputs forward(const HeadPass& pass, KvCache& cache) override;
 
  private:
+  const HeadEmbedding* embedding() const override {
+    return modules() == 1 ? &weights_.embedding : nullptr;
+  }
   Mtp(std::unique_ptr<HeadMachine> machine, const MtpPlan& plan, const Blueprint& blueprint,
       MtpWeights weights, const HeadTarget& target);
   Status allocate();
   int64_t modules() const { return std::ssize(weights_.modules); }
   HeadNorm norm(const std::vector<float>& weight) const { return {weight, blueprint_.norm_eps}; }
-  void compute();
+  void compute(const HeadMachine::Inputs& in, int depth);
   HeadRows features_of(int64_t module);
   const float* above(size_t row, int64_t module) const;
   void run_module(int64_t module);
@@ -94,9 +97,10 @@ class Mtp final : public MachineHead {
   int32_t tap_;
   int64_t width_;
   HeadRows normed_, wanted_;
-  // The pass under way.
-  HeadMachine::Inputs in_;
+  // The pass under way, and what its rows are of.
   const HeadPass* pass_ = nullptr;
+  HeadMachine::Inputs in_;
+  int depth_ = 0;
   // Of several modules, which the processor alone has: what those but the last give for all rows,
   // and what one of them is given.
   std::vector<HeadRows> outputs_;
@@ -130,6 +134,7 @@ Expected<std::unique_ptr<FeatureHead>> Mtp::create(const MtpPlan& plan, const Bl
   sizes.embedded = width;
   sizes.widest = 2 * width;
   sizes.vocab = weights.output.vocab();
+  sizes.takes_levels = weights.modules.size() == 1;
   AERIE_ASSIGN_OR_RETURN(std::unique_ptr<HeadMachine> machine, HeadMachine::create(target, sizes));
   std::unique_ptr<Mtp> head(
       new Mtp(std::move(machine), plan, blueprint, std::move(weights), target));
@@ -189,9 +194,9 @@ void Mtp::remember() {
 }
 
 HeadRows Mtp::features_of(int64_t module) {
-  if (pass_->depth > 0) {
+  if (depth_ > 0) {
     // Beyond the last module's own depth that takes its own.
-    const bool own = pass_->depth > module;
+    const bool own = depth_ > module;
     return in_.features.columns((own ? module : module - 1) * width_, width_);
   }
   if (module > 0) {
@@ -222,7 +227,7 @@ void Mtp::run_module(int64_t module) {
 // What the module's rows hand on, and their logits.
 void Mtp::hand_on(int64_t module, bool wants_logits) {
   const HeadNorm normed = norm(weights_.modules[static_cast<size_t>(module)].output_norm);
-  if (pass_->depth == 0 && module + 1 < modules()) {
+  if (depth_ == 0 && module + 1 < modules()) {
     machine().norm(plan_.handed_normed ? normed : HeadNorm(), machine().stream(), HeadWhich::kAll,
                    outputs_[static_cast<size_t>(module)]);
   }
@@ -238,8 +243,10 @@ void Mtp::hand_on(int64_t module, bool wants_logits) {
   }
 }
 
-void Mtp::compute() {
-  const int64_t first = std::min<int64_t>(pass_->depth, modules() - 1);
+void Mtp::compute(const HeadMachine::Inputs& in, int depth) {
+  in_ = in;
+  depth_ = depth;
+  const int64_t first = std::min<int64_t>(depth, modules() - 1);
   for (int64_t module = first; module < modules(); ++module) {
     run_module(module);
     hand_on(module, module == first);
@@ -248,15 +255,19 @@ void Mtp::compute() {
 
 HeadOutputs Mtp::forward(const HeadPass& pass, KvCache& cache) {
   pass_ = &pass;
-  in_ = machine().begin(pass, cache, pass.depth > 0 ? 1 : 0, pass.depth > 0 ? hidden() : width_,
-                        [this](const BatchRow& row, float* out) {
-                          if (plan_.zero_first && row.position == 0) {
-                            std::fill_n(out, width_, 0.0f);
-                          } else {
-                            weights_.embedding.row(row.token, out);
-                          }
-                        });
-  const HeadOutputs outputs = machine().run([this] { compute(); });
+  const HeadMachine::Inputs in =
+      machine().begin(pass, cache, pass.depth > 0 ? 1 : 0, pass.depth > 0 ? hidden() : width_,
+                      [this](const BatchRow& row, float* out) {
+                        if (plan_.zero_first && row.position == 0) {
+                          std::fill_n(out, width_, 0.0f);
+                        } else {
+                          weights_.embedding.row(row.token, out);
+                        }
+                      });
+  // Nodes are never at position 0.
+  const HeadOutputs outputs =
+      machine().run_levels([this, &in] { compute(in, pass_->depth); },
+                           [this](const HeadMachine::Inputs& level) { compute(level, 1); });
   if (pass.depth == 0 && modules() > 1) remember();
   return outputs;
 }

@@ -86,6 +86,11 @@ class DraftNetwork {
 
   virtual int unread(int /*place*/) const { return 0; }
 
+  // A hint, behind start(): the draft will be a chain of the best logits' tokens, for which `rows`
+  // rows are asked for, the root's included, one a run. It may end early or go another way all the
+  // same.
+  virtual void expect_chain(int /*place*/, int /*rows*/) {}
+
   // The rows that add_root() will add.
   virtual int root_rows(int place) const = 0;
   // For what follows the root.

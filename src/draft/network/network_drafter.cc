@@ -71,6 +71,7 @@ class NetworkDrafter final : public Drafter {
 
   LevelLimits tree_limits() const;
   int find(SequenceId id) const;
+  bool is_chain(const Draft& draft) const;
   bool activate(DraftRequest& request, Active& active);
   int rows_of(const Active& active) const;
   int logits_of(const Active& active) const;
@@ -166,6 +167,12 @@ void NetworkDrafter::close(SequenceId id) {
   drafts_[static_cast<size_t>(place)].reset();
 }
 
+// Whether each node is the likeliest token behind the one before it, to the end.
+bool NetworkDrafter::is_chain(const Draft& draft) const {
+  return options_.top_k == 1 && options_.shape == nullptr && options_.min_probability <= 0.0 &&
+         network_->depths() == 1 && draft.plain && !draft.draws();
+}
+
 // Whether there is anything to draft for it; if so all rows that it needs have room.
 bool NetworkDrafter::activate(DraftRequest& request, Active& active) {
   const int place = find(request.id);
@@ -181,6 +188,9 @@ bool NetworkDrafter::activate(DraftRequest& request, Active& active) {
       network_->start(place, request.tokens, most_nodes_run(options_), limits.max_depth);
   request.unread = network_->unread(place);
   if (limits.max_depth <= 0) return false;
+  if (is_chain(draft)) {
+    network_->expect_chain(place, std::min(limits.max_nodes, limits.max_depth));
+  }
   active = {place, &draft, &request};
   draft.tree.start(limits);
   draft.length = request.tokens.size();

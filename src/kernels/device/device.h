@@ -390,6 +390,23 @@ struct Top {
   int64_t out_stride = 0;  // of a row
 };
 
+// Inputs of rows that go on behind others: what those hand on, then the embedding of the best token
+// that was found behind them.
+struct NextRows {
+  const int32_t* rows = nullptr;
+  int most_rows = 0;
+  const int32_t* behind = nullptr;  // [row]: which of those
+  const float* found = nullptr;     // Top::out of them, with each == 1
+  int64_t found_stride = 0;
+  const float* handed = nullptr;  // [of those][handed_width], found_stride apart
+  int handed_width = 0;
+  const uint16_t* table = nullptr;  // bfloat16 [tokens][width]: embeddings
+  int tokens = 0;                   // at least Top::n
+  int width = 0;
+  float* out = nullptr;  // [row][out_stride]
+  int64_t out_stride = 0;
+};
+
 struct Info {
   char name[128] = "";
   int64_t memory = 0, free = 0;  // bytes
@@ -438,6 +455,7 @@ class Device {
   virtual void move_entries(const MoveEntries& args) = 0;
   virtual void best(const Best& args) = 0;
   virtual void top(const Top& args) = 0;
+  virtual void next_rows(const NextRows& args) = 0;
   virtual void route(const Route& args) = 0;
   virtual void expert_product(const ExpertProduct& args) = 0;
   virtual void add_experts(const AddExperts& args) = 0;

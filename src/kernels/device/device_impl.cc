@@ -89,6 +89,7 @@ class DeviceImpl final : public Device {
   void move_entries(const MoveEntries& args) override;
   void best(const Best& args) override;
   void top(const Top& args) override;
+  void next_rows(const NextRows& args) override;
   void route(const Route& args) override;
   void expert_product(const ExpertProduct& args) override;
   void add_experts(const AddExperts& args) override;
@@ -315,6 +316,12 @@ void DeviceImpl::top(const Top& args) {
       "finding the best tokens", top_kernel,
       {dim3(kBestParts, args.most_rows * args.each), dim3(kRowThreads), sizeof(TopShared), true},
       args);
+}
+
+void DeviceImpl::next_rows(const NextRows& args) {
+  use();
+  launch_kernel("going on behind rows", next_rows_kernel,
+                {dim3(args.most_rows), dim3(kRowThreads), 0, true}, args);
 }
 
 void DeviceImpl::route(const Route& args) {

@@ -1,4 +1,4 @@
-// The best few of a row of logits, for drafts.
+// The best few of a row of logits, for drafts, and rows that go on with the best one.
 #pragma once
 
 #include <cstdint>
@@ -127,6 +127,25 @@ __global__ void __launch_bounds__(kRowThreads) top_kernel(const __grid_constant_
   const TopRow top(a, row, of_row);
   top.run_part(shared, x, part, parts);
   if (top.is_last(parts)) top.merge(shared, parts);
+}
+
+__global__ void __launch_bounds__(kRowThreads)
+    next_rows_kernel(const __grid_constant__ NextRows a) {
+  const int row = row_of_block(a.rows);
+  if (row < 0) return;
+  const int64_t at = a.behind[row] * a.found_stride;
+  float* out = a.out + row * a.out_stride;
+  const float* handed = a.handed + at;
+  for (int n = static_cast<int>(threadIdx.x); n < a.handed_width; n += kRowThreads) {
+    out[n] = handed[n];
+  }
+  // Of logits that are no numbers there is no best one, and what is found is some token all the
+  // same.
+  const auto token = static_cast<int64_t>(simt::bits_of(a.found[at]));
+  const uint16_t* embedding = a.table + (token < a.tokens ? token : 0) * a.width;
+  for (int n = static_cast<int>(threadIdx.x); n < a.width; n += kRowThreads) {
+    out[a.handed_width + n] = simt::from_bf16(embedding[n]);
+  }
 }
 
 }  // namespace aerie::device

@@ -79,6 +79,7 @@ class TimedNetwork final : public DraftNetwork {
   int start(int place, std::span<const int32_t> tokens, int run, int depth) override {
     return inner_->start(place, tokens, run, depth);
   }
+  void expect_chain(int place, int rows) override { inner_->expect_chain(place, rows); }
   int root_rows(int place) const override { return inner_->root_rows(place); }
   void add_root(int place) override { inner_->add_root(place); }
   void add_node(int place, const LevelTree& tree, int32_t node) override {

@@ -4,6 +4,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <vector>
+
+#include "kernels/simt/emulation.h"
 #include "tests/decode/exactness.h"
 #include "tests/testing/device/test_device.h"
 
@@ -45,6 +49,39 @@ TEST_P(DeviceHead, ChangesNoToken) {
       EXPECT_EQ(comparison.difference, "");
       expect_speculation(setting, comparison.speculative);
       EXPECT_GT(mean_accepted_length(comparison), temperature > 0.0 ? 1.4 : 2.0);
+    }
+  }
+}
+
+// Notes what was launched and waited for until each pass begins.
+class Counting final : public test::CheckedModel {
+ public:
+  Counting(Model& model, std::vector<simt::Counts>& counts)
+      : CheckedModel(model, test::model_options()), counts_(counts) {}
+  ForwardOutputs forward(const ForwardBatch& batch, KvCache& cache) override {
+    counts_.push_back(simt::counts());
+    return CheckedModel::forward(batch, cache);
+  }
+
+ private:
+  std::vector<simt::Counts>& counts_;
+};
+
+// A round is a graph and a wait for the chain, and one for the pass that verifies it.
+TEST(DeviceChain, TakesOneGraphAndOneWaitARound) {
+  if (!test::is_emulated()) GTEST_SKIP() << "the emulator counts";
+  for (const HeadFamily family : {HeadFamily::kEagle, HeadFamily::kEagle3Pruned}) {
+    const Setting setting = setting_of(family, true, DraftKind::kHead, 0.0, 40);
+    std::vector<simt::Counts> counts;
+    const Comparison comparison = compare_with_plain(
+        setting, [&](Model& model) { return std::make_unique<Counting>(model, counts); });
+    EXPECT_EQ(comparison.difference, "");
+    ASSERT_GT(counts.size(), 8u);
+    // Behind chunks of the prompt and the first drafts, with which weights are brought over; the
+    // last pass may have no draft.
+    for (size_t i = 5; i + 1 < counts.size(); ++i) {
+      EXPECT_EQ(counts[i].graph_launches - counts[i - 1].graph_launches, 2) << i;
+      EXPECT_EQ(counts[i].waits - counts[i - 1].waits, 2) << i;
     }
   }
 }

@@ -64,7 +64,7 @@ Expected<std::unique_ptr<FeatureHead>> HeadModels::load(const std::string& metho
 std::unique_ptr<DraftNetwork> HeadModels::network(const std::string& method,
                                                   const std::string& path,
                                                   const NetworkDrafterOptions& drafter,
-                                                  HeadSettings settings) {
+                                                  HeadSettings settings, bool ahead) {
   settings.depth = draft_depth(drafter);
   auto head = load(method, path, settings);
   EXPECT_TRUE(head.ok()) << head.status().message();
@@ -74,6 +74,7 @@ std::unique_ptr<DraftNetwork> HeadModels::network(const std::string& method,
   options.drafter.max_rows = kRows;
   options.drafter.max_logits = kLogits;
   options.max_positions = kPositions;
+  options.ahead = ahead;
   auto network = make_feature_network(std::move(*head), options);
   EXPECT_TRUE(network.ok()) << network.status().message();
   return network.ok() ? std::move(*network) : nullptr;

@@ -31,10 +31,10 @@ class HeadModels {
   // A head of the family `method` from a folder.
   Expected<std::unique_ptr<FeatureHead>> load(const std::string& method, const std::string& path,
                                               const HeadSettings& settings = {});
-  // The same in a network. Fails the test if it cannot be.
+  // The same in a network, with FeatureNetworkOptions::ahead. Fails the test if it cannot be.
   std::unique_ptr<DraftNetwork> network(const std::string& method, const std::string& path,
                                         const NetworkDrafterOptions& drafter,
-                                        HeadSettings settings = {});
+                                        HeadSettings settings = {}, bool ahead = true);
 
   // What the target's layers give for a text: [tokens][taps][hidden].
   std::vector<float> taps(const std::vector<int32_t>& text, const std::vector<int32_t>& layers);

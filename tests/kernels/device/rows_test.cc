@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "tensor/dtype.h"
 #include "tests/testing/device/device_array.h"
 #include "tests/testing/device/test_device.h"
 
@@ -187,6 +188,47 @@ TEST(DeviceRows, AreMappedAndAdded) {
     EXPECT_NEAR(got[i], y[i] + 0.5 * v / (1.0 + std::exp(-v)), 1e-4) << i;
     EXPECT_EQ(got[kWidth + i], y[kWidth + i]) << "a row that is not there";
   }
+}
+
+// What rows behind others are given: what those hand on, and the embedding of the token found
+// first.
+TEST(DeviceNextRows, GoOnWithTheBestToken) {
+  constexpr int kTokens = 5, kWidth = 300, kHanded = 7, kFound = 3;
+  constexpr int64_t kStride = kFound + kHanded, kOut = kHanded + kWidth + 2;
+  const std::vector<int32_t> behind = {2, 0}, ids = {4, 1, 3};
+  std::vector<float> found = random_numbers(3 * kStride, 5);
+  for (size_t i = 0; i < ids.size(); ++i) std::memcpy(&found[i * kStride], &ids[i], sizeof(float));
+  std::vector<uint16_t> table(kTokens * kWidth);
+  for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<uint16_t>(0x3f00 + i % 251);
+  const DeviceArray<int32_t> count({2}), from(behind);
+  const DeviceArray<float> given(found), out(std::vector<float>(3 * kOut, -1.0f));
+  const DeviceArray<uint16_t> embeddings(table);
+  NextRows args;
+  args.rows = count.data();
+  args.most_rows = 3;  // more is launched than there is
+  args.behind = from.data();
+  args.found = given.data();
+  args.found_stride = kStride;
+  args.handed = given.data() + kFound;
+  args.handed_width = kHanded;
+  args.table = embeddings.data();
+  args.tokens = kTokens;
+  args.width = kWidth;
+  args.out = out.data();
+  args.out_stride = kOut;
+  device_of_tests().next_rows(args);
+  const std::vector<float> got = out.values();
+  std::vector<float> expected(3 * kOut, -1.0f);
+  for (size_t r = 0; r < behind.size(); ++r) {
+    const auto at = static_cast<size_t>(behind[r]);
+    std::copy_n(found.begin() + static_cast<std::ptrdiff_t>(at * kStride + kFound), kHanded,
+                expected.begin() + static_cast<std::ptrdiff_t>(r * kOut));
+    for (size_t i = 0; i < kWidth; ++i) {
+      expected[r * kOut + kHanded + i] =
+          bf16_to_f32(table[static_cast<size_t>(ids[at]) * kWidth + i]);
+    }
+  }
+  EXPECT_EQ(got, expected);
 }
 
 }  // namespace aerie::device::rows_test

@@ -2,13 +2,18 @@
 
 namespace aerie {
 
+void PassSizes::round_up(const PassLimits& limits) {
+  rows = graph_rows(rows, limits.rows);
+  tiles = graph_rows(tiles, limits.rows);
+  wanted = graph_rows(wanted, limits.wanted);
+  stated = graph_rows(stated, limits.wanted);
+  tapped = graph_rows(tapped, limits.rows);
+  chunks = graph_rows(chunks, limits.positions / device::kChunk + 1);
+}
+
 void PassShape::round_up(const PassLimits& limits) {
-  sizes.rows = graph_rows(sizes.rows, limits.rows);
-  sizes.tiles = graph_rows(sizes.tiles, limits.rows);
-  sizes.wanted = graph_rows(sizes.wanted, limits.wanted);
-  sizes.stated = graph_rows(sizes.stated, limits.wanted);
-  sizes.tapped = graph_rows(sizes.tapped, limits.rows);
-  sizes.chunks = graph_rows(sizes.chunks, limits.positions / device::kChunk + 1);
+  sizes.round_up(limits);
+  for (PassSizes& level : levels) level.round_up(limits);
 }
 
 void PassGraphs::run(const PassShape& shape, int cache, const std::function<void()>& launch) {

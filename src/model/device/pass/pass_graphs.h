@@ -18,6 +18,7 @@ namespace aerie {
 // read from the device's memory: a shape is for as many and for fewer.
 struct PassShape {
   PassSizes sizes;
+  std::vector<PassSizes> levels;  // behind it (PassLevel)
   int first_layer = 0, end_layer = 0;
   std::vector<int32_t> taps, skipped;
 

@@ -74,38 +74,66 @@ Expected<PassInput> PassInput::create(device::Device& device, const PassLimits& 
   }
   input.indices_room_ = most_indices(limits);
   input.paths_.emplace_back(limits.rows);
+  input.parts_.resize(1);
   return input;
 }
 
-// Indices come last: how many there are no graph knows.
-void PassInput::place_parts(int rows, int extra) {
-  const int64_t room = rows <= device::kFewRows
-                           ? graph_rows(rows, limits_.rows)
-                           : std::min(limits_.rows, rounded_up(rows, device::kFewRows));
-  stride_ = extra_at_ + static_cast<int>(aligned(extra));
-  rows_at_ = device::kPassCounts;
-  tiles_at_ = rows_at_ + room * kRowInts;
-  wanted_at_ = tiles_at_ + room * kTileInts;
-  stated_at_ = wanted_at_ + room;
-  tapped_at_ = stated_at_ + room;
-  chain_counts_at_ = tapped_at_ + room;
-  chain_rows_at_ = chain_counts_at_ + device::kPassCounts;
-  chain_tiles_at_ = chain_rows_at_ + room * kRowInts;
-  floats_at_ = row_ints(limits_, room);
-  indices_at_ = floats_at_ + room * stride_;
+int64_t PassInput::level_bytes() const {
+  const int64_t rows = std::min(device::kFewRows, limits_.rows);
+  return (row_ints(limits_, rows) + rows * (aligned(extra_at_) + kMostAbove)) * 4;
+}
+
+Status PassInput::allow_levels(int levels) {
+  const int64_t rows = std::min(device::kFewRows, limits_.rows);
+  const size_t all = memory_.size() + static_cast<size_t>(levels * level_bytes());
+  AERIE_ASSIGN_OR_RETURN(DeviceMemory staged,
+                         DeviceMemory::allocate(*device_, all, "passes", DeviceMemory::Of::kHost));
+  AERIE_ASSIGN_OR_RETURN(DeviceMemory memory, DeviceMemory::allocate(*device_, all, "passes"));
+  // Work on the old ones may not have been done.
+  if (!device_->wait()) return internal_error("{}", device_->error());
+  staged_ = std::move(staged);
+  memory_ = std::move(memory);
+  indices_room_ += levels * rows * kMostAbove;
+  parts_.reserve(static_cast<size_t>(levels) + 1);
+  return {};
+}
+
+// With room for so many rows. Where it ends.
+int64_t PassInput::place_part(int64_t begin, int rows, int extra, int most_rows) {
+  const int64_t room = most_rows <= device::kFewRows
+                           ? graph_rows(most_rows, limits_.rows)
+                           : std::min(limits_.rows, rounded_up(most_rows, device::kFewRows));
+  Part& p = part();
+  p.sizes.rows = rows;
+  p.stride = extra_at_ + static_cast<int>(aligned(extra));
+  p.counts_at = begin;
+  p.rows_at = begin + device::kPassCounts;
+  p.tiles_at = p.rows_at + room * kRowInts;
+  p.wanted_at = p.tiles_at + room * kTileInts;
+  p.stated_at = p.wanted_at + room;
+  p.tapped_at = p.stated_at + room;
+  p.chain_counts_at = p.tapped_at + room;
+  p.chain_rows_at = p.chain_counts_at + device::kPassCounts;
+  p.chain_tiles_at = p.chain_rows_at + room * kRowInts;
+  p.floats_at = begin + row_ints(limits_, room);
+  return p.floats_at + room * p.stride;
+}
+
+void PassInput::point() {
+  Part& p = part();
   const auto* base = memory_.as<int32_t>();
-  pass_.counts = base;
-  pass_.rows = reinterpret_cast<const device::PassRow*>(base + rows_at_);
-  pass_.tiles = reinterpret_cast<const device::PassTile*>(base + tiles_at_);
-  pass_.wanted = base + wanted_at_;
-  pass_.stated = base + stated_at_;
-  pass_.tapped = base + tapped_at_;
-  pass_.indices = base + indices_at_;
+  p.pass.counts = base + p.counts_at;
+  p.pass.rows = reinterpret_cast<const device::PassRow*>(base + p.rows_at);
+  p.pass.tiles = reinterpret_cast<const device::PassTile*>(base + p.tiles_at);
+  p.pass.wanted = base + p.wanted_at;
+  p.pass.stated = base + p.stated_at;
+  p.pass.tapped = base + p.tapped_at;
+  p.pass.indices = base + indices_at_;
   if (!limits_.chains) return;
-  chains_ = pass_;
-  chains_.counts = base + chain_counts_at_;
-  chains_.rows = reinterpret_cast<const device::PassRow*>(base + chain_rows_at_);
-  chains_.tiles = reinterpret_cast<const device::PassTile*>(base + chain_tiles_at_);
+  p.chains = p.pass;
+  p.chains.counts = base + p.chain_counts_at;
+  p.chains.rows = reinterpret_cast<const device::PassRow*>(base + p.chain_rows_at);
+  p.chains.tiles = reinterpret_cast<const device::PassTile*>(base + p.chain_tiles_at);
 }
 
 Status PassInput::check_room(int64_t more) const {
@@ -114,18 +142,34 @@ Status PassInput::check_room(int64_t more) const {
                         indices_room_);
 }
 
-Status PassInput::add_rows(const ForwardBatch& batch) {
-  attention_rows_ = paths_.front().build(batch);
-  int32_t* indices = host_ints(indices_at_);
-  indices_ = 0;
+// Those of a level's sequences are there already.
+Status PassInput::add_pages(const ForwardBatch& batch) {
+  const bool is_level = part_ > 0, has_levels = parts_.size() > 1;
   pages_at_.clear();
   for (const BatchSequence& sequence : batch.sequences) {
+    if (is_level) {
+      const auto known = std::ranges::find(known_pages_, sequence.pages.data(),
+                                           &std::pair<const int32_t*, int32_t>::first);
+      if (known == known_pages_.end()) {
+        return internal_error("a level has a sequence that the pass before it has not");
+      }
+      pages_at_.push_back(known->second);
+      continue;
+    }
     AERIE_RETURN_IF_ERROR(check_room(std::ssize(sequence.pages)));
     pages_at_.push_back(static_cast<int32_t>(indices_));
-    std::ranges::copy(sequence.pages, indices + indices_);
+    if (has_levels) known_pages_.emplace_back(sequence.pages.data(), pages_at_.back());
+    std::ranges::copy(sequence.pages, host_ints(indices_at_) + indices_);
     indices_ += std::ssize(sequence.pages);
   }
-  auto* rows = reinterpret_cast<device::PassRow*>(host_ints(rows_at_));
+  return {};
+}
+
+Status PassInput::add_rows(const ForwardBatch& batch) {
+  attention_rows_ = paths_.front().build(batch);
+  AERIE_RETURN_IF_ERROR(add_pages(batch));
+  int32_t* indices = host_ints(indices_at_);
+  auto* rows = reinterpret_cast<device::PassRow*>(host_ints(part().rows_at));
   const int32_t* run = nullptr;  // of slots that the row before has, at its beginning
   int64_t run_at = 0, run_length = 0;
   for (size_t r = 0; r < batch.rows.size(); ++r) {
@@ -156,10 +200,11 @@ Status PassInput::add_rows(const ForwardBatch& batch) {
 
 // Rows of a chain share the slots of their ancestors, so each may have the last one's.
 void PassInput::add_chains(const ForwardBatch& batch) {
-  const auto* rows = reinterpret_cast<const device::PassRow*>(host_ints(rows_at_));
-  auto* chains = reinterpret_cast<device::PassRow*>(host_ints(chain_rows_at_));
-  std::copy_n(rows, sizes_.rows, chains);
-  for (int r = sizes_.rows - 1; r > 0; --r) {
+  Part& p = part();
+  const auto* rows = reinterpret_cast<const device::PassRow*>(host_ints(p.rows_at));
+  auto* chains = reinterpret_cast<device::PassRow*>(host_ints(p.chain_rows_at));
+  std::copy_n(rows, p.sizes.rows, chains);
+  for (int r = p.sizes.rows - 1; r > 0; --r) {
     const int32_t parent = batch.rows[static_cast<size_t>(r)].parent;
     if (parent < 0) continue;
     chains[parent] = chains[r];
@@ -171,8 +216,9 @@ void PassInput::add_chains(const ForwardBatch& batch) {
 int PassInput::add_tiles(int64_t rows_at, int64_t tiles_at) {
   auto* rows = reinterpret_cast<const device::PassRow*>(host_ints(rows_at));
   auto* tiles = reinterpret_cast<device::PassTile*>(host_ints(tiles_at));
+  PassSizes& sizes = part().sizes;
   int count = 0, most = 0;
-  for (int r = 0; r < sizes_.rows; ++r) {
+  for (int r = 0; r < sizes.rows; ++r) {
     const device::PassRow& row = rows[r];
     const bool goes_on = r > 0 &&
                          attention_rows_[static_cast<size_t>(r)].group ==
@@ -186,49 +232,76 @@ int PassInput::add_tiles(int64_t rows_at, int64_t tiles_at) {
     tile.most = std::max(tile.most, row.position);
     most = std::max(most, row.position);
   }
-  sizes_.tiles = std::max(sizes_.tiles, count);
-  sizes_.chunks = std::max(sizes_.chunks, most / device::kChunk + 1);
+  sizes.tiles = std::max(sizes.tiles, count);
+  sizes.chunks = std::max(sizes.chunks, most / device::kChunk + 1);
   return count;
 }
 
 void PassInput::add_wishes(const ForwardBatch& batch) {
-  sizes_.wanted = sizes_.stated = sizes_.tapped = 0;
-  for (int r = 0; r < sizes_.rows; ++r) {
+  Part& p = part();
+  p.sizes.wanted = p.sizes.stated = p.sizes.tapped = 0;
+  for (int r = 0; r < p.sizes.rows; ++r) {
     const BatchRow& row = batch.rows[static_cast<size_t>(r)];
-    if (row.wants_logits) host_ints(wanted_at_)[sizes_.wanted++] = r;
-    if (row.wants_state) host_ints(stated_at_)[sizes_.stated++] = r;
-    if (row.wants_taps) host_ints(tapped_at_)[sizes_.tapped++] = r;
+    if (row.wants_logits) host_ints(p.wanted_at)[p.sizes.wanted++] = r;
+    if (row.wants_state) host_ints(p.stated_at)[p.sizes.stated++] = r;
+    if (row.wants_taps) host_ints(p.tapped_at)[p.sizes.tapped++] = r;
   }
 }
 
-Expected<PassSizes> PassInput::build(const ForwardBatch& batch, int extra) {
-  sizes_.rows = batch.size();
-  place_parts(sizes_.rows, extra);
+// Of the part that was placed last.
+Status PassInput::build_part(const ForwardBatch& batch) {
+  point();
   AERIE_RETURN_IF_ERROR(add_rows(batch));
-  sizes_.tiles = sizes_.chunks = 0;
-  int32_t* counts = host_ints(0);
-  counts[device::kTileCount] = add_tiles(rows_at_, tiles_at_);
+  Part& p = part();
+  p.sizes.tiles = p.sizes.chunks = 0;
+  int32_t* counts = host_ints(p.counts_at);
+  counts[device::kTileCount] = add_tiles(p.rows_at, p.tiles_at);
   add_wishes(batch);
-  counts[device::kRowCount] = sizes_.rows;
-  counts[device::kWantedCount] = sizes_.wanted;
-  counts[device::kStatedCount] = sizes_.stated;
-  counts[device::kTappedCount] = sizes_.tapped;
+  counts[device::kRowCount] = p.sizes.rows;
+  counts[device::kWantedCount] = p.sizes.wanted;
+  counts[device::kStatedCount] = p.sizes.stated;
+  counts[device::kTappedCount] = p.sizes.tapped;
   if (limits_.chains) {
     add_chains(batch);
-    int32_t* of_chains = host_ints(chain_counts_at_);
-    of_chains[device::kTileCount] = add_tiles(chain_rows_at_, chain_tiles_at_);
+    int32_t* of_chains = host_ints(p.chain_counts_at);
+    of_chains[device::kTileCount] = add_tiles(p.chain_rows_at, p.chain_tiles_at);
     std::copy_n(counts, device::kTileCount, of_chains);
     std::copy_n(counts + device::kTileCount + 1, device::kPassCounts - device::kTileCount - 1,
                 of_chains + device::kTileCount + 1);
   }
   for (size_t i = 0; i < tables_.size(); ++i) {
     const int pairs = tables_[i].pairs();
-    for (int r = 0; r < sizes_.rows; ++r) {
+    for (int r = 0; r < p.sizes.rows; ++r) {
       float* to = row(r) + turns_at_[i];
       tables_[i].fill(batch.rows[static_cast<size_t>(r)].position, to, to + pairs);
     }
   }
-  return sizes_;
+  return {};
+}
+
+// Indices come last: how many there are no graph knows.
+Expected<PassSizes> PassInput::build(const ForwardBatch& batch, int extra,
+                                     std::span<const PassLevel> levels) {
+  parts_.resize(1 + levels.size());
+  select(0);
+  indices_at_ = place_part(0, batch.size(), extra, batch.size());
+  // Levels have the same room each, so that where things lie does not depend on which rows end.
+  const auto most = levels.empty() ? 0 : std::ranges::count_if(batch.rows, &BatchRow::wants_logits);
+  for (const PassLevel& level : levels) {
+    ++part_;
+    indices_at_ = place_part(indices_at_, level.batch->size(), 0, static_cast<int>(most));
+  }
+  indices_ = 0;
+  known_pages_.clear();
+  select(0);
+  AERIE_RETURN_IF_ERROR(build_part(batch));
+  for (const PassLevel& level : levels) {
+    ++part_;
+    AERIE_RETURN_IF_ERROR(build_part(*level.batch));
+    std::ranges::copy(level.behind, host_ints(part().tapped_at));
+  }
+  select(0);
+  return part().sizes;
 }
 
 void PassInput::send() {

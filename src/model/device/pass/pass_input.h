@@ -5,6 +5,7 @@
 #include <compare>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -35,7 +36,18 @@ int graph_rows(int n, int limit);
 struct PassSizes {
   int rows = 0, tiles = 0, wanted = 0, stated = 0, tapped = 0, chunks = 0;
 
+  // Each becomes a power of two, or what the limit is.
+  void round_up(const PassLimits& limits);
+
   auto operator<=>(const PassSizes&) const = default;
+};
+
+// A pass that follows another one without the host between them: what its rows are behind is the
+// outputs of that. Rows of sequences of the first pass, with the same pages, no more than rows of
+// that want logits.
+struct PassLevel {
+  const ForwardBatch* batch = nullptr;  // no row wants taps
+  std::span<const int32_t> behind;      // [row]: of the rows of the pass before that want logits
 };
 
 class PassInput {
@@ -47,8 +59,20 @@ class PassInput {
   // Row r's stream, if it is sent, is to be filled at row(r) then, and so many floats besides at
   // extra(r). Where things lie depends on how many rows there are, rounded up as PassShape has it,
   // and on the floats besides.
-  Expected<PassSizes> build(const ForwardBatch& batch, int extra = 0);
-  float* row(int r) { return host_floats() + static_cast<int64_t>(r) * stride_; }
+  Expected<PassSizes> build(const ForwardBatch& batch, int extra = 0) {
+    return build(batch, extra, {});
+  }
+  // The same with levels behind it, which come over in the same copy, without floats besides. Where
+  // things lie depends on how many rows each has, too. Requires that allow_levels() made room for
+  // so many; a level has at most device::kFewRows rows.
+  Expected<PassSizes> build(const ForwardBatch& batch, int extra,
+                            std::span<const PassLevel> levels);
+  Status allow_levels(int levels);
+  int64_t level_bytes() const;  // of the device's memory, for one
+  // What is asked for below is of the pass (0), or of its n-th level (n).
+  void select(int part) { part_ = static_cast<size_t>(part); }
+  const PassSizes& sizes() const { return part().sizes; }
+  float* row(int r) { return host_floats() + static_cast<int64_t>(r) * stride(); }
   float* extra(int r) { return row(r) + extra_at_; }
   // Puts the copy on the stream; memory of the host is not touched again before the pass is over.
   void send();
@@ -56,14 +80,16 @@ class PassInput {
   const PassLimits& limits() const { return limits_; }
   // In device memory. The stream of row r is row r of stream(), stream_stride() floats apart; what
   // is there besides is stride() floats apart.
-  const device::Pass& pass() const { return pass_; }
+  const device::Pass& pass() const { return part().pass; }
+  // Of a level: PassLevel::behind.
+  const int32_t* behind() const { return part().pass.tapped; }
   // The same for layers that see whole chains: rows see as far as the last one of their chain. Rows
   // lie where those of pass() do.
-  const device::Pass& chains() const { return chains_; }
-  const int32_t* count(device::PassCount which) const { return pass_.counts + which; }
+  const device::Pass& chains() const { return part().chains; }
+  const int32_t* count(device::PassCount which) const { return pass().counts + which; }
   float* stream() const { return limits_.sends_stream ? floats() : stream_.as<float>(); }
-  int stream_stride() const { return limits_.sends_stream ? stride_ : limits_.hidden; }
-  int stride() const { return stride_; }
+  int stream_stride() const { return limits_.sends_stream ? stride() : limits_.hidden; }
+  int stride() const { return part().stride; }
   float* extra() const { return floats() + extra_at_; }
   // Of a rope's number: for device::Place.
   const float* turns(int rope) const { return floats() + turns_at_[static_cast<size_t>(rope)]; }
@@ -71,11 +97,25 @@ class PassInput {
   static int64_t bytes(const PassLimits& limits, std::span<const RopeConfig> ropes);
 
  private:
+  // A pass, in integers or floats from the beginning.
+  struct Part {
+    int64_t counts_at = 0, rows_at = 0, tiles_at = 0, wanted_at = 0, stated_at = 0, tapped_at = 0,
+            chain_counts_at = 0, chain_rows_at = 0, chain_tiles_at = 0, floats_at = 0;
+    int stride = 0;
+    device::Pass pass, chains;
+    PassSizes sizes;
+  };
+
   PassInput(device::Device& device, const PassLimits& limits) : device_(&device), limits_(limits) {}
-  float* host_floats() { return staged_.as<float>() + floats_at_; }
-  float* floats() const { return memory_.as<float>() + floats_at_; }
-  void place_parts(int rows, int extra);
+  Part& part() { return parts_[part_]; }
+  const Part& part() const { return parts_[part_]; }
+  float* host_floats() { return staged_.as<float>() + part().floats_at; }
+  float* floats() const { return memory_.as<float>() + part().floats_at; }
+  int64_t place_part(int64_t begin, int rows, int extra, int most_rows);
+  void point();
+  Status build_part(const ForwardBatch& batch);
   Status add_rows(const ForwardBatch& batch);
+  Status add_pages(const ForwardBatch& batch);
   Status check_room(int64_t more) const;
   void add_chains(const ForwardBatch& batch);
   int add_tiles(int64_t rows_at, int64_t tiles_at);
@@ -87,18 +127,16 @@ class PassInput {
   std::vector<RopeTable> tables_;
   std::vector<int> turns_at_;  // [rope]: in a row's floats
   int extra_at_ = 0;           // the same
-  int stride_ = 0;
-  // Parts of the pass, in integers or floats from the beginning.
-  int64_t rows_at_ = 0, tiles_at_ = 0, wanted_at_ = 0, stated_at_ = 0, tapped_at_ = 0,
-          chain_counts_at_ = 0, chain_rows_at_ = 0, chain_tiles_at_ = 0, floats_at_ = 0,
-          indices_at_ = 0, indices_room_ = 0;
+  std::vector<Part> parts_;    // the pass, then levels
+  size_t part_ = 0;
+  int64_t indices_at_ = 0, indices_room_ = 0;  // of all parts
   DeviceMemory staged_, memory_, stream_;
-  device::Pass pass_, chains_;
-  PassSizes sizes_;
   std::vector<RowPaths> paths_;  // one
   std::span<const kernels::AttentionRow> attention_rows_;
   std::vector<int32_t> pages_at_;  // [sequence], scratch
-  int64_t indices_ = 0;            // in use
+  // Of the pass: where the pages of its sequences are.
+  std::vector<std::pair<const int32_t*, int32_t>> known_pages_;
+  int64_t indices_ = 0;  // in use
 };
 
 }  // namespace aerie
