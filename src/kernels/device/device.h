@@ -222,8 +222,10 @@ constexpr int most_expert_tiles(int pairs, int experts, int tile_rows) {
   return pairs < all ? pairs : all;
 }
 
-// The experts that rows use: those of the largest logits, the largest first, of equals the first,
-// NaN last; and what each weighs (ExpertRouter in blueprint.h, softmax without groups).
+inline constexpr int kMostExpertGroups = 64;
+
+// The experts that rows use: those of the largest scores, the largest first, of equals the first,
+// NaN last; and what each weighs (ExpertRouter in blueprint.h).
 struct Route {
   const int32_t* rows = nullptr;
   int most_rows = 0;
@@ -231,6 +233,14 @@ struct Route {
   int stride = 0;
   int experts = 0;  // at most kMostExperts
   int used = 0;     // at most kMostUsedExperts, and experts
+  // Scores are sigmoids of logits, with these [experts] added where experts and groups are compared
+  // (null: none); else they are logits, and weights are softmax's.
+  bool sigmoid = false;
+  const float* corrections = nullptr;
+  // Of so many groups of experts side by side, at most kMostExpertGroups, which divide them, the
+  // best are looked into: those of the largest score, or of the largest sum of two.
+  int groups = 1, used_groups = 1;
+  bool by_best_two = false;
   // Weights are shares over the chosen, not over all; and their factor.
   bool normalized = false;
   float scale = 1.0f;

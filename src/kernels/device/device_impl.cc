@@ -319,10 +319,13 @@ void DeviceImpl::top(const Top& args) {
 
 void DeviceImpl::route(const Route& args) {
   use();
-  launch_kernel("choosing experts", route_kernel,
-                {dim3((args.most_rows + kRouteRows - 1) / kRouteRows), dim3(kRouteThreads),
-                 sizeof(RouteShared), true},
-                args);
+  const dim3 blocks((args.most_rows + kRouteRows - 1) / kRouteRows), threads(kRouteThreads);
+  constexpr const char* kWhat = "choosing experts";
+  if (is_scored(args)) {
+    return launch_kernel(kWhat, route_kernel<true>,
+                         {blocks, threads, sizeof(ScoredRouteShared), true}, args);
+  }
+  launch_kernel(kWhat, route_kernel<false>, {blocks, threads, sizeof(RouteShared), true}, args);
 }
 
 void DeviceImpl::expert_product(const ExpertProduct& args) {

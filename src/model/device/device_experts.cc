@@ -61,6 +61,7 @@ bool has_experts(const Blueprint& blueprint) {
 Expected<DeviceExperts> DeviceExperts::create(const ExpertWeights& weights, DevicePool& pool) {
   DeviceExperts out;
   AERIE_ASSIGN_OR_RETURN(out.router, device_linear(weights.router, pool));
+  AERIE_ASSIGN_OR_RETURN(out.corrections, pool.upload(weights.corrections, "weights"));
   AERIE_ASSIGN_OR_RETURN(out.gate, stack_of(weights.gate, pool));
   AERIE_ASSIGN_OR_RETURN(out.up, stack_of(weights.up, pool));
   AERIE_ASSIGN_OR_RETURN(out.down, stack_of(weights.down, pool));
@@ -147,6 +148,11 @@ void DeviceExpertRunner::choose(const DeviceExperts& layer, const Input& input, 
   route.stride = logit_width(config_);
   route.experts = config_.experts;
   route.used = config_.used_experts;
+  route.sigmoid = router_.score == ExpertRouter::Score::kSigmoid;
+  route.corrections = layer.corrections;
+  route.groups = router_.groups;
+  route.used_groups = router_.used_groups;
+  route.by_best_two = router_.by_best_two;
   route.normalized = router_.normalized;
   route.scale = static_cast<float>(router_.scale) * scale_;
   route.tile_rows = tile_rows;

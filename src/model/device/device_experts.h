@@ -21,6 +21,7 @@ struct DeviceStack {
 
 struct DeviceExperts {
   device::Matrix router;
+  const float* corrections = nullptr;  // ExpertRouter::corrected; in device memory, or null
   DeviceStack gate, up, down;
   // What every row uses besides, and the gate of that; without outputs if there is none.
   device::Matrix shared_gate, shared_up, shared_down, shared_router;

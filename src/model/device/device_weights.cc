@@ -60,10 +60,7 @@ const char* what_of_layer(const LayerPlan& plan) {
 
 const char* what_of_experts(const Blueprint& b) {
   if (!has_experts(b)) return nullptr;
-  if (b.router.score != ExpertRouter::Score::kSoftmax || b.router.corrected) {
-    return "experts chosen by sigmoids";
-  }
-  if (b.router.groups > 1) return "groups of experts";
+  if (b.router.groups > device::kMostExpertGroups) return "so many groups of experts";
   if (b.config.experts > device::kMostExperts) return "so many experts";
   if (b.config.used_experts > device::kMostUsedExperts) return "so many experts of a token";
   if (!b.gated) return "experts without gates";
