@@ -36,6 +36,9 @@ struct DeviceExperts {
 // if there is none.
 Expected<device::Matrix> device_linear(const Linear& linear, DevicePool& pool);
 
+// A matrix for each expert or head. kUnsupported for matrices of several types.
+Expected<DeviceStack> device_stack(const std::vector<Linear>& matrices, DevicePool& pool);
+
 bool has_experts(const Blueprint& blueprint);
 
 // Puts them on a device's stream. Nothing is allocated for a blueprint without experts.

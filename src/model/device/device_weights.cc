@@ -26,9 +26,12 @@ class Loader {
   }
 
   Status layer(const TransformerLayer& from, DeviceLayer& out) {
-    for (const Linear* input : {&from.q, &from.k, &from.v}) {
+    const Linear& latent = from.latent.query_latent;
+    for (const Linear* input : {latent.weight.n > 0 ? &latent : &from.q, &from.k, &from.v}) {
+      if (input == &from.v && from.latent.any()) continue;
       AERIE_RETURN_IF_ERROR(matrix(*input, out.inputs.emplace_back()));
     }
+    AERIE_ASSIGN_OR_RETURN(out.latent, DeviceLatent::create(from, pool_));
     AERIE_RETURN_IF_ERROR(matrix(from.o, out.o));
     if (from.experts.router.weight.n > 0) {
       AERIE_ASSIGN_OR_RETURN(out.experts, DeviceExperts::create(from.experts, pool_));
@@ -68,13 +71,19 @@ const char* what_of_experts(const Blueprint& b) {
   return nullptr;
 }
 
+const char* what_of_latent(const Blueprint& b) {
+  if (b.config.head_dim > device::kMostLatentDim) return "latents of this size";
+  if (b.attention_sinks || b.attention_soft_cap != 0.0)
+    return "latent attention with sinks or caps";
+  return nullptr;
+}
+
 const char* what_is_missing(const Blueprint& b) {
   const ModelConfig& c = b.config;
   if (const char* what = what_of_experts(b); what != nullptr) return what;
   for (const LayerPlan& plan : b.layers) {
     if (const char* what = what_of_layer(plan); what != nullptr) return what;
   }
-  if (c.latent.rank > 0) return "latent attention";
   if (c.count_linear() > 0) return "layers with linear attention";
   if (b.norm != NormKind::kRms) return "layer norms";
   if (b.attention_gate) return "gated attention";
@@ -82,8 +91,10 @@ const char* what_is_missing(const Blueprint& b) {
   if (b.learned_positions) return "learned positions";
   if (b.post_norms && b.residual_scale != 1.0) return "scaled branches with norms";
   if (b.logit_soft_cap != 0.0 && b.logit_divisor != 1.0) return "logits both capped and scaled";
-  if (c.head_dim % device::kPanel != 0 || c.head_dim > kMostHeadDim) return "heads of this size";
+  if (c.head_dim % device::kPanel != 0) return "heads of this size";
   if (c.hidden % device::kPanel != 0) return "a hidden size that 16 does not divide";
+  if (c.latent.rank > 0) return what_of_latent(b);
+  if (c.head_dim > kMostHeadDim) return "heads of this size";
   if (c.heads / std::max(1, c.kv_heads) > kMostHeadsPerKv) return "so many queries to a key";
   return nullptr;
 }

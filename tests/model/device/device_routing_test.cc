@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/simt/emulation.h"
 #include "model/expert_routing.h"
 #include "tests/testing/device/device_array.h"
 #include "tests/testing/device/test_device.h"
@@ -237,6 +238,9 @@ TEST(DeviceRouting, IsARowsOwn) {
     const std::vector<float> logits = numbers(11, rows * routing.experts, 1.5f),
                              corrections = corrections_of(routing);
     const Chosen all = on_device(routing, logits, corrections);
+    simt::set_order(3);
+    EXPECT_TRUE(on_device(routing, logits, corrections) == all) << "threads in another order";
+    simt::set_order(0);
     for (const int r : {0, 16, 36}) {
       const auto first = logits.begin() + r * routing.experts;
       const Chosen alone = on_device(routing, {first, first + routing.experts}, corrections);
