@@ -264,6 +264,21 @@ TEST_P(DeviceFamilyTree, TakesOneGraphAndOneWait) {
   EXPECT_LE(counts.launches, (config.latent.rank > 0 ? 18 : 12) * config.layers + 5);
 }
 
+// What is counted before a model is loaded is about what it takes.
+TEST_P(DeviceFamilyTree, TakesTheMemoryThatWasCounted) {
+  if (!test::is_emulated()) GTEST_SKIP() << "the emulator's memory is the model's alone";
+  ModelOptions options = test::model_options();
+  options.max_rows = 512;
+  device::Device& device = test::device_of_tests();
+  const int64_t before = device.info().free;
+  const auto model = load_device_model(*file_, options, device);
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  const auto taken = static_cast<double>(before - device.info().free);
+  const auto counted =
+      static_cast<double>(device_weight_bytes(*file_) + device_working_bytes(*file_, options));
+  EXPECT_NEAR(taken, counted, 0.02 * counted);
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, DeviceFamilyTree,
                          testing::Values("qwen2-moe", "deepseek2-lite", "deepseek3"),
                          family_test_name);
