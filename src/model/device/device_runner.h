@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "kernels/device/device.h"
 #include "model/blueprint.h"
+#include "model/device/attention/device_latent.h"
 #include "model/device/device_buffers.h"
 #include "model/device/device_experts.h"
 #include "model/device/device_top.h"
@@ -67,13 +68,15 @@ class DeviceRunner {
 
  private:
   DeviceRunner(const Blueprint& blueprint, const DeviceSizes& sizes, device::Device& device,
-               PassInput input, DeviceBuffers buffers, DeviceExpertRunner experts)
+               PassInput input, DeviceBuffers buffers, DeviceExpertRunner experts,
+               DeviceLatentRunner latent)
       : blueprint_(blueprint),
         sizes_(sizes),
         device_(&device),
         input_(std::move(input)),
         buffers_(std::move(buffers)),
-        experts_(std::move(experts)) {}
+        experts_(std::move(experts)),
+        latent_(std::move(latent)) {}
 
   void begin(const float* norm);
   Input normed_stream() const {
@@ -84,6 +87,7 @@ class DeviceRunner {
   void project(const DeviceLayer& layer, const Input& input);
   void place(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane);
   void attend(const DeviceLayer& layer, const LayerPlan& plan, const uint16_t* plane);
+  DeviceLatentRunner::Input latent_input(const LayerPlan& plan) const;
   void feed_forward(const DeviceLayer& layer, const float* next_norm);
   void run_experts(const DeviceLayer& layer, const float* next_norm);
   void add_to_stream(const device::Matrix& matrix, const DeviceMemory& x, int x_stride,
@@ -102,6 +106,7 @@ class DeviceRunner {
   PassInput input_;
   DeviceBuffers buffers_;
   DeviceExpertRunner experts_;
+  DeviceLatentRunner latent_;
   DeviceTop top_;
   const PassShape* shape_ = nullptr;  // of the pass under way
   bool ran_experts_ = false;          // in a layer of it
