@@ -4,6 +4,7 @@
 
 #include "model/device/device_experts.h"
 #include "model/device/device_top.h"
+#include "model/device/linear/device_linear.h"
 
 namespace aerie {
 namespace {
@@ -26,12 +27,15 @@ DeviceSizes::DeviceSizes(const Blueprint& blueprint, const ModelOptions& options
       options.logit_tokens.empty() ? config.vocab : static_cast<int>(options.logit_tokens.size());
   ranks = std::min(options.ranks, logit_width);
   hidden = rounded_up(config.hidden, device::kStep);
-  attended = rounded_up(config.q_width(), device::kStep);
+  attended = rounded_up(std::max(config.q_width(), linear_out_width(config)), device::kStep);
   ffn = rounded_up(config.ffn, device::kStep);
   panels = config.hidden / device::kPanel;
-  projected = config.q_width() + 2 * config.kv_width();
+  projected = (blueprint.attention_gate ? 2 : 1) * config.q_width() + 2 * config.kv_width();
+  projected = std::max(projected, linear_projected_width(config));
   limits = {options.max_rows, options.max_logits, options.max_positions, config.hidden,
             device::most_tile_rows(config.heads / config.kv_heads)};
+  limits.state_planes = config.count_linear();
+  limits.taps = config.linear.taps;
   limits.chains = std::ranges::any_of(blueprint.layers, &LayerPlan::sees_chain);
   // Of one tile of rows at least.
   const device::CacheShape shape = {config.kv_heads, config.head_dim};
@@ -55,7 +59,8 @@ int64_t DeviceSizes::bytes(const Blueprint& blueprint, const ModelOptions& optio
   const int64_t head = int64_t{2} * hidden + int64_t{4} * (panels + logit_width + config.hidden);
   const int64_t top = DeviceTop::bytes(wanted, 1, ranks) + wanted * (2 * ranks + 1) * 4;
   return rows * row + wanted * head + (ranks > 0 ? top : 0) + (partials + arrived) * 4 + ordered +
-         PassInput::bytes(limits, blueprint.ropes) + DeviceExpertRunner::bytes(blueprint, rows);
+         PassInput::bytes(limits, blueprint.ropes) + DeviceExpertRunner::bytes(blueprint, rows) +
+         DeviceLinearRunner::bytes(blueprint, rows);
 }
 
 Expected<DeviceBuffers> DeviceBuffers::create(device::Device& device, const DeviceSizes& sizes,

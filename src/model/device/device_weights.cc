@@ -26,10 +26,14 @@ class Loader {
   }
 
   Status layer(const TransformerLayer& from, DeviceLayer& out) {
-    for (const Linear* input : {&from.q, &from.k, &from.v}) {
-      AERIE_RETURN_IF_ERROR(matrix(*input, out.inputs.emplace_back()));
+    if (from.linear.any()) {
+      AERIE_ASSIGN_OR_RETURN(out.linear, DeviceLinear::create(from.linear, pool_));
+    } else {
+      for (const Linear* input : {&from.q, &from.k, &from.v}) {
+        AERIE_RETURN_IF_ERROR(matrix(*input, out.inputs.emplace_back()));
+      }
+      AERIE_RETURN_IF_ERROR(matrix(from.o, out.o));
     }
-    AERIE_RETURN_IF_ERROR(matrix(from.o, out.o));
     if (from.experts.router.weight.n > 0) {
       AERIE_ASSIGN_OR_RETURN(out.experts, DeviceExperts::create(from.experts, pool_));
     } else {
@@ -71,6 +75,17 @@ const char* what_of_experts(const Blueprint& b) {
   return nullptr;
 }
 
+const char* what_of_linear(const Blueprint& b) {
+  const LinearAttention& linear = b.config.linear;
+  if (b.config.count_linear() == 0) return nullptr;
+  if (linear.kind == LinearKind::kStateSpace) return "state spaces";
+  if (linear.key_dim > device::kMostStateDim || linear.value_dim > device::kMostStateDim) {
+    return "linear attention with heads of this size";
+  }
+  if (b.post_norms) return "norms behind linear attention";
+  return nullptr;
+}
+
 const char* what_is_missing(const Blueprint& b) {
   const ModelConfig& c = b.config;
   if (const char* what = what_of_experts(b); what != nullptr) return what;
@@ -78,9 +93,9 @@ const char* what_is_missing(const Blueprint& b) {
     if (const char* what = what_of_layer(plan); what != nullptr) return what;
   }
   if (c.latent.rank > 0) return "latent attention";
-  if (c.count_linear() > 0) return "layers with linear attention";
+  if (const char* what = what_of_linear(b); what != nullptr) return what;
   if (b.norm != NormKind::kRms) return "layer norms";
-  if (b.attention_gate) return "gated attention";
+  if (b.attention_gate && b.query_key_norm == QueryKeyNorm::kRow) return "gated attention";
   if (b.experts_beside || b.per_layer_width > 0 || b.layer_scales) return "inputs of each layer";
   if (b.learned_positions) return "learned positions";
   if (b.post_norms && b.residual_scale != 1.0) return "scaled branches with norms";

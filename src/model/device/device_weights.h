@@ -9,6 +9,7 @@
 #include "model/blueprint.h"
 #include "model/device/device_experts.h"
 #include "model/device/device_memory.h"
+#include "model/device/linear/device_linear.h"
 #include "model/model.h"
 #include "model/transformer_weights.h"
 
@@ -18,6 +19,7 @@ struct DeviceLayer {
   std::vector<device::Matrix> inputs;  // of queries, keys and values
   device::Matrix o, gate, up, down;    // no gate if the feed-forward has none
   DeviceExperts experts;               // instead of gate, up and down
+  DeviceLinear linear;                 // instead of inputs and o
   // In device memory; null where the blueprint has none.
   const float* attention_norm = nullptr;
   const float* ffn_norm = nullptr;
