@@ -448,6 +448,7 @@ class Device {
   virtual void convolve(const Convolve& args) = 0;
   virtual void scan_states(const ScanStates& args) = 0;
   virtual void gate_heads(const GateHeads& args) = 0;
+  virtual void gate_groups(const GateGroups& args) = 0;
   virtual void move_states(const MoveStates& args) = 0;
 
   // Seconds that the stream takes for what is put on it between these; waits.

@@ -105,6 +105,10 @@ class DeviceImpl final : public Device {
     use();
     note(launch_gate_heads(args, stream_), "gates");
   }
+  void gate_groups(const GateGroups& args) override {
+    use();
+    note(launch_gate_groups(args, stream_), "gates");
+  }
   void move_states(const MoveStates& args) override {
     use();
     note(launch_move_states(args, stream_), "moving states");

@@ -27,7 +27,7 @@ DeviceSizes::DeviceSizes(const Blueprint& blueprint, const ModelOptions& options
       options.logit_tokens.empty() ? config.vocab : static_cast<int>(options.logit_tokens.size());
   ranks = std::min(options.ranks, logit_width);
   hidden = rounded_up(config.hidden, device::kStep);
-  attended = rounded_up(std::max(config.q_width(), linear_out_width(config)), device::kStep);
+  attended = rounded_up(config.q_width(), device::kStep);
   ffn = rounded_up(config.ffn, device::kStep);
   panels = config.hidden / device::kPanel;
   projected = (blueprint.attention_gate ? 2 : 1) * config.q_width() + 2 * config.kv_width();
@@ -46,8 +46,8 @@ DeviceSizes::DeviceSizes(const Blueprint& blueprint, const ModelOptions& options
   partials = std::max(of_tile, std::min(of_few, kPartialBytes / 4));
   arrived = device::arrival_counters(shape, rows, most_chunks(options));
   const int shared = has_experts(blueprint) ? rounded_up(config.shared_ffn, device::kStep) : 0;
-  ordered = std::max(device::ordered_bytes(rows, std::max({hidden, attended, ffn, shared})),
-                     device::ordered_bytes(wanted, hidden));
+  const int widest = std::max({hidden, attended, linear_gated_width(config), ffn, shared});
+  ordered = std::max(device::ordered_bytes(rows, widest), device::ordered_bytes(wanted, hidden));
 }
 
 int64_t DeviceSizes::bytes(const Blueprint& blueprint, const ModelOptions& options) const {

@@ -251,11 +251,9 @@ void DeviceRunner::run_linear(const DeviceLayer& layer, const StateMemory& state
   input.stride = sizes_.projected;
   input.states = states.states(plane);
   input.records = states.records(plane);
-  input.out = buffers_.attended.as<uint16_t>();
-  input.out_stride = sizes_.attended;
   linear_.run(layer.linear, input);
-  add_to_stream(layer.linear.out, buffers_.attended, sizes_.attended, layer.attention_post_norm,
-                layer.ffn_norm);
+  add_to_stream(layer.linear.out, linear_.gated(), linear_gated_width(blueprint_.config),
+                layer.attention_post_norm, layer.ffn_norm);
   feed_forward(layer, next_norm);
 }
 

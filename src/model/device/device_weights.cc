@@ -1,9 +1,11 @@
 #include "model/device/device_weights.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/errors.h"
 #include "kernels/device/device.h"
+#include "kv/state_store.h"
 #include "model/device/device_packer.h"
 
 namespace aerie {
@@ -78,10 +80,10 @@ const char* what_of_experts(const Blueprint& b) {
 const char* what_of_linear(const Blueprint& b) {
   const LinearAttention& linear = b.config.linear;
   if (b.config.count_linear() == 0) return nullptr;
-  if (linear.kind == LinearKind::kStateSpace) return "state spaces";
   if (linear.key_dim > device::kMostStateDim || linear.value_dim > device::kMostStateDim) {
     return "linear attention with heads of this size";
   }
+  if (state_layout(b.config).state() > INT32_MAX) return "states of this size";
   if (b.post_norms) return "norms behind linear attention";
   return nullptr;
 }

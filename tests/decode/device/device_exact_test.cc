@@ -183,11 +183,11 @@ TEST(DeviceExactBatch, StatesOfPrefixesThatAreKept) {
     setting.first_layer = first_layer;
     setting.kind = DraftKind::kNgramTree;
     setting.chunk = 48;
-    const std::vector<int32_t> common = test::random_tokens(5, 80, 96);
+    const std::vector<int32_t> common = test::random_tokens(5, 70, 96);
     for (uint64_t i = 0; i < 3; ++i) {
-      test::Request request = request_with(sampling_with(0.9, Filter::kNone, i), 12);
+      test::Request request = request_with(sampling_with(0.9, Filter::kNone, i), 8);
       request.prompt = common;
-      const std::vector<int32_t> own = test::random_tokens(20 + i, 20, 96);
+      const std::vector<int32_t> own = test::random_tokens(20 + i, 12, 96);
       request.prompt.insert(request.prompt.end(), own.begin(), own.end());
       request.joins_at = static_cast<int>(20 * i);
       setting.requests.push_back(request);

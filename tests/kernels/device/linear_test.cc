@@ -26,6 +26,13 @@ using test::DeviceArray;
 
 constexpr float kEps = 1e-6f;
 
+// The last one with keys of more than 128 dimensions.
+constexpr StateLayout kLayouts[] = {kernels::kStateLayouts[0],
+                                    kernels::kStateLayouts[1],
+                                    kernels::kStateLayouts[2],
+                                    kernels::kStateLayouts[3],
+                                    {2, 1, 176, 16, 3}};
+
 StateShape shape_of(const StateLayout& layout) {
   StateShape shape;
   shape.heads = layout.heads;
@@ -340,7 +347,7 @@ class DeviceLinear : public testing::TestWithParam<size_t> {
  protected:
   DeviceLinear() { simt::set_order(GetParam()); }
   ~DeviceLinear() override { simt::set_order(0); }
-  static const StateLayout& layout() { return kernels::kStateLayouts[GetParam()]; }
+  static const StateLayout& layout() { return kLayouts[GetParam()]; }
 };
 
 TEST_P(DeviceLinear, IsWhatTheDefinitionGives) {
@@ -479,8 +486,7 @@ TEST_P(DeviceLinear, StatesAreMoved) {
   EXPECT_EQ(layer.state(1), expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, DeviceLinear,
-                         testing::Range(size_t{0}, std::size(kernels::kStateLayouts)));
+INSTANTIATE_TEST_SUITE_P(Layouts, DeviceLinear, testing::Range(size_t{0}, std::size(kLayouts)));
 
 double gate_of(GateHeads::By by, double gate) {
   if (by == GateHeads::By::kItself) return gate;
@@ -541,6 +547,62 @@ TEST(DeviceGates, AreWhatTheyAreDefinedAs) {
         }
       }
       EXPECT_EQ(twice[static_cast<size_t>(kRows * (width + 8))], 3) << "a row that is not there";
+    }
+  }
+}
+
+TEST(DeviceGates, OfStateSpacesAreNormedByGroups) {
+  constexpr int kRows = 2, kDim = 16;
+  std::mt19937 engine(2);
+  for (const int width : {32, 320}) {
+    constexpr int kGroups = 2;
+    const int all = kGroups * width, stride = all + 3;
+    const auto x = random_floats(engine, kRows * all, 2.0f),
+               values = random_floats(engine, kRows * stride, 2.0f),
+               gates = random_floats(engine, kRows * stride, 3.0f),
+               skip = random_floats(engine, all / kDim, 1.0f),
+               norm = random_floats(engine, all, 1.0f);
+    const DeviceArray<float> x_at(x), values_at(values), gates_at(gates), skip_at(skip),
+        norm_at(norm);
+    const DeviceArray<uint16_t> out(std::vector<uint16_t>(static_cast<size_t>(kRows * stride)));
+    const DeviceArray<int32_t> count({kRows});
+    GateGroups args;
+    args.rows = count.data();
+    args.most_rows = kRows + 1;
+    args.groups = kGroups;
+    args.width = width;
+    args.dim = kDim;
+    args.x = x_at.data();
+    args.x_stride = all;
+    args.values = values_at.data();
+    args.gates = gates_at.data();
+    args.values_stride = args.gates_stride = args.out_stride = stride;
+    args.skip = skip_at.data();
+    args.norm = norm_at.data();
+    args.eps = 1e-5f;
+    args.out = out.data();
+    device_of_tests().gate_groups(args);
+    const auto got = out.values();
+    for (int r = 0; r < kRows; ++r) {
+      for (int first = 0; first < all; first += width) {
+        std::vector<double> y;
+        double squares = 0.0;
+        for (int i = first; i < first + width; ++i) {
+          const double gate =
+              gate_of(GateHeads::By::kSilu, gates[static_cast<size_t>(r * stride + i)]);
+          y.push_back(gate * (x[static_cast<size_t>(r * all + i)] +
+                              double{skip[static_cast<size_t>(i / kDim)]} *
+                                  values[static_cast<size_t>(r * stride + i)]));
+          squares += y.back() * y.back();
+        }
+        for (int i = first; i < first + width; ++i) {
+          const double expected = y[static_cast<size_t>(i - first)] /
+                                  std::sqrt(squares / width + 1e-5) * norm[static_cast<size_t>(i)];
+          ASSERT_NEAR(bf16_to_f32(got[static_cast<size_t>(r * stride + i)]), expected,
+                      std::abs(expected) * 0.004 + 1e-6)
+              << width << " " << i;
+        }
+      }
     }
   }
 }

@@ -42,77 +42,80 @@ class ConvolveWarp {
   SIMT_DEV void run(int warp) {
     const ConvolveWarps warps(layer_);
     const int dim = shape_.key_dim;
-    if (warp < warps.keys) return keys(layer_.queries_at + warp * dim, a_.query_factor, -1);
-    warp -= warps.keys;
-    if (warp < warps.keys) return keys(layer_.keys_at + warp * dim, a_.key_factor, warp * dim);
-    warp -= warps.keys;
-    if (warp < warps.values) {
-      const int first = warp * kMostStateDim, left = layer_.values - first;
-      float sums[kConvolveEach];
-      return convolve(layer_.values_at + first, left < kMostStateDim ? left : kMostStateDim, sums);
+    Part part = {layer_.queries_at, dim, a_.query_factor, -1};
+    if (warp >= warps.keys) {
+      warp -= warps.keys;
+      part = {layer_.keys_at, dim, a_.key_factor, warp * dim};
     }
-    make_gates((warp - warps.values) * 32 + lane_);
+    if (warp >= warps.keys) {
+      warp -= warps.keys;
+      if (warp >= warps.values) return make_gates((warp - warps.values) * 32 + lane_);
+      const int left = layer_.values - warp * kMostStateDim;
+      part = {layer_.values_at, left < kMostStateDim ? left : kMostStateDim, 0.0f, -1};
+      part.first += warp * kMostStateDim;
+    } else {
+      part.first += warp * dim;
+    }
+    mix(part);
   }
 
  private:
   SIMT_DEV float* record() const { return layer_.records + row_.record * shape_.record; }
-  SIMT_DEV float* mixed(int channel) const {
-    return layer_.mixed + static_cast<int64_t>(index_) * shape_.channels + channel;
+  // Channels side by side, and the factor of their norm; 0: there is none. `key`: their place among
+  // the keys of a record; -1: they are none.
+  struct Part {
+    int first, count;
+    float factor;
+    int key;
+  };
+
+  // What the convolution gives, in its place, with its norm; what a record has of it, and of its
+  // inputs.
+  SIMT_DEV void mix(const Part& part) const {
+    float sums[kConvolveEach];
+    convolve(part, sums);
+    float by = 1.0f;
+    if (part.factor > 0.0f) {
+      float squares = 0.0f;
+      for_part(part, [&](int i, int) { squares = simt::fma(sums[i], sums[i], squares); });
+      by = part.factor * inverse_root_mean(warp_sum(squares), part.count, a_.eps);
+    }
+    float* mixed = layer_.mixed + static_cast<int64_t>(index_) * shape_.channels + part.first;
+    for_part(part, [&](int i, int at) {
+      if (part.factor > 0.0f) sums[i] *= by;
+      mixed[at] = sums[i];
+      if (part.key >= 0 && row_.record >= 0) record()[part.key + at] = sums[i];
+    });
   }
 
-  // Of so many channels: what the convolution gives, in its place; the row's own inputs go into its
-  // record.
-  SIMT_DEV void convolve(int first, int count, float (&sums)[kConvolveEach]) const {
+  // use(i, channel) of the lane's channels of the part.
+  template <typename Use>
+  SIMT_DEV void for_part(const Part& part, const Use& use) const {
     SIMT_UNROLL
     for (int i = 0; i < kConvolveEach; ++i) {
       const int at = i * 32 + lane_;
-      sums[i] = a_.bias != nullptr && at < count ? a_.bias[first + at] : 0.0f;
+      if (at < part.count) use(i, at);
     }
+  }
+
+  SIMT_DEV void convolve(const Part& part, float (&sums)[kConvolveEach]) const {
+    for_part(part, [&](int i, int at) {
+      sums[i] = a_.bias != nullptr ? a_.bias[part.first + at] : 0.0f;
+    });
     SIMT_UNROLL_BY(1)
     for (int back = shape_.taps - 1; back >= 0; --back) {
       const StateInput input = inputs_.before(row_, index_, back);
       if (input.x == nullptr) continue;
       const float* weights =
-          a_.weights + static_cast<int64_t>(shape_.taps - 1 - back) * shape_.channels + first;
-      SIMT_UNROLL
-      for (int i = 0; i < kConvolveEach; ++i) {
-        const int at = i * 32 + lane_;
-        if (at >= count) continue;
-        const float x = input.at(first + at);
+          a_.weights + static_cast<int64_t>(shape_.taps - 1 - back) * shape_.channels + part.first;
+      for_part(part, [&](int i, int at) {
+        const float x = input.at(part.first + at);
         sums[i] = simt::fma(weights[at], x, sums[i]);
-        if (back == 0 && row_.record >= 0) record()[shape_.input + first + at] = x;
-      }
+        if (back == 0 && row_.record >= 0) record()[shape_.input + part.first + at] = x;
+      });
     }
-    SIMT_UNROLL
-    for (int i = 0; i < kConvolveEach; ++i) {
-      const int at = i * 32 + lane_;
-      if (a_.silu) sums[i] = activated(Glu::kSilu, sums[i]);
-      if (at < count) *mixed(first + at) = sums[i];
-    }
-  }
-
-  // A head of queries or keys; `at`: of the key in the record.
-  SIMT_DEV void keys(int first, float factor, int at_record) const {
-    float sums[kConvolveEach];
-    convolve(first, shape_.key_dim, sums);
-    if (factor > 0.0f) {
-      float squares = 0.0f;
-      SIMT_UNROLL
-      for (int i = 0; i < kConvolveEach; ++i) {
-        if (i * 32 + lane_ < shape_.key_dim) squares = simt::fma(sums[i], sums[i], squares);
-      }
-      factor *= inverse_root_mean(warp_sum(squares), shape_.key_dim, a_.eps);
-    }
-    SIMT_UNROLL
-    for (int i = 0; i < kConvolveEach; ++i) {
-      const int at = i * 32 + lane_;
-      if (at >= shape_.key_dim) continue;
-      if (factor > 0.0f) {
-        sums[i] *= factor;
-        *mixed(first + at) = sums[i];
-      }
-      if (at_record >= 0 && row_.record >= 0) record()[at_record + at] = sums[i];
-    }
+    if (!a_.silu) return;
+    for_part(part, [&](int i, int) { sums[i] = activated(Glu::kSilu, sums[i]); });
   }
 
   SIMT_DEV void make_gates(int head) const {

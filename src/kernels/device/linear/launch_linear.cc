@@ -1,6 +1,7 @@
 #include "kernels/device/linear/launch_linear.h"
 
 #include "kernels/device/linear/convolve.h"
+#include "kernels/device/linear/gate_groups.h"
 #include "kernels/device/linear/gate_heads.h"
 #include "kernels/device/linear/move_states.h"
 #include "kernels/device/linear/scan_states.h"
@@ -45,6 +46,14 @@ cudaError_t launch_gate_heads(const GateHeads& args, cudaStream_t stream) {
       gate_heads_kernel,
       {dim3(blocks_of(args.heads, kGateThreads / 32), static_cast<unsigned>(args.most_rows)),
        dim3(kGateThreads), 0, true},
+      stream, args);
+}
+
+cudaError_t launch_gate_groups(const GateGroups& args, cudaStream_t stream) {
+  return simt::launch(
+      gate_groups_kernel,
+      {dim3(static_cast<unsigned>(args.groups), static_cast<unsigned>(args.most_rows)),
+       dim3(kGroupThreads), sizeof(GateGroupsShared), true},
       stream, args);
 }
 

@@ -120,6 +120,26 @@ struct GateHeads {
   int out_stride = 0;
 };
 
+// out = silu(gate) (x + skip value), normed by groups of heads; rounded. Of state spaces.
+struct GateGroups {
+  const int32_t* rows = nullptr;
+  int most_rows = 0;
+  int groups = 0;
+  int width = 0;             // of a group
+  int dim = 0;               // of a head
+  const float* x = nullptr;  // [row][x_stride]: groups side by side, and so the others
+  int x_stride = 0;
+  const float* values = nullptr;
+  int values_stride = 0;
+  const float* skip = nullptr;  // by head
+  const float* gates = nullptr;
+  int gates_stride = 0;
+  const float* norm = nullptr;  // [groups][width]
+  float eps = 0.0f;
+  uint16_t* out = nullptr;  // bfloat16 [row][out_stride]
+  int out_stride = 0;
+};
+
 // Of all planes of a cache, one after the other: StateMove.
 struct MoveStates {
   enum Kind { kCopy, kClear, kApply };

@@ -30,6 +30,7 @@ class StateElement {
   SIMT_DEV void run(int plane) const {
     float* states = a_.states[plane];
     const float* records = a_.records[plane];
+    SIMT_UNROLL_BY(1)
     for (int i = 0; i < *a_.count; ++i) {
       const int32_t* move = a_.moves + 4 * i;
       const int kind = move[0];
@@ -50,6 +51,7 @@ class StateElement {
       to[at_] = from != nullptr ? from[at_] : 0.0f;
       return;
     }
+    SIMT_UNROLL_BY(1)
     for (int i = 0; i < shape_.taps - 1; ++i) {
       const int at = shape_.inputs + i * shape_.channels + channel_;
       to[at] = from != nullptr ? from[at] : 0.0f;
@@ -62,6 +64,7 @@ class StateElement {
       return;
     }
     float* inputs = state + shape_.inputs + channel_;
+    SIMT_UNROLL_BY(1)
     for (int i = 0; i < shape_.taps - 2; ++i) {
       inputs[static_cast<int64_t>(i) * shape_.channels] =
           inputs[static_cast<int64_t>(i + 1) * shape_.channels];

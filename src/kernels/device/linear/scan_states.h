@@ -46,6 +46,7 @@ class StateScan {
   SIMT_DEV void run() {
     const PassStateSequence& sequence = inputs_.sequence();
     settle();
+    SIMT_UNROLL_BY(1)
     for (int i = 0; i < sequence.count; ++i) {
       const int row = layer_.pass.indices[sequence.first + i];
       const PassStateRow at = layer_.pass.rows[row];
@@ -55,6 +56,9 @@ class StateScan {
   }
 
  private:
+  // Keys of a row are held until the state takes them in, where registers suffice.
+  static constexpr int kHeld = kEach <= 16 ? kEach : 1;
+
   // use(i) of the lane's keys; they are share_ + i * kScanShares.
   template <typename Use>
   SIMT_DEV void for_keys(const Use& use) const {
@@ -95,6 +99,7 @@ class StateScan {
     } else {
       load(slot);
     }
+    SIMT_UNROLL_BY(1)
     for (int i = 0; i < settled; ++i) apply(inputs_.settled_record(i));
     if (settled > 0) store(slot);
   }
@@ -109,6 +114,7 @@ class StateScan {
       }
       __syncwarp();  // other lanes wrote the changes of the pass's records
     }
+    SIMT_UNROLL_BY(1)
     for (int i = 0; i < row.path_count; ++i) apply(layer_.pass.indices[row.path + i]);
   }
 
@@ -125,14 +131,14 @@ class StateScan {
     const float value = mixed[layer_.values_at + value_at_];
     const float* gates = layer_.gates + static_cast<int64_t>(row) * 2 * shape_.heads + head_;
     const float beta = gates[0], decay = gates[shape_.heads];
-    float key[kEach];
+    [[maybe_unused]] float key[kHeld];
     float known = 0.0f, read = 0.0f, product = 0.0f;
     for_keys([&](int i) {
-      key[i] = keys[i * kScanShares];
-      const float query = queries[i * kScanShares];
-      known = simt::fma(state_[i], key[i], known);
+      const float of_key = keys[i * kScanShares], query = queries[i * kScanShares];
+      if constexpr (kHeld > 1) key[i] = of_key;
+      known = simt::fma(state_[i], of_key, known);
       read = simt::fma(state_[i], query, read);
-      product = simt::fma(key[i], query, product);
+      product = simt::fma(of_key, query, product);
     });
     known = sum_of_shares(known);
     read = sum_of_shares(read);
@@ -145,7 +151,15 @@ class StateScan {
         layer_.records[at.record * shape_.record + shape_.changes + value_at_] = change;
       }
     }
-    for_keys([&](int i) { state_[i] = simt::fma(key[i], change, decay * state_[i]); });
+    for_keys([&](int i) {
+      float of_key = 0.0f;
+      if constexpr (kHeld > 1) {
+        of_key = key[i];
+      } else {
+        of_key = keys[i * kScanShares];
+      }
+      state_[i] = simt::fma(of_key, change, decay * state_[i]);
+    });
     SIMT_UNROLL
     for (int i = 0; i < 2; ++i) {
       if (at.into[i] >= 0) store(at.into[i]);
@@ -172,9 +186,11 @@ SIMT_DEV void save_inputs(const LinearLayer& layer, const StateInputs& inputs, i
   const auto value = [&](const StateInput& input) {
     return input.x != nullptr ? input.at(channel) : 0.0f;
   };
+  SIMT_UNROLL_BY(1)
   for (int n = 0; n < sequence.saved_count; ++n) {
     const int row = layer.pass.indices[sequence.saved + n];
     const PassStateRow at = layer.pass.rows[row];
+    SIMT_UNROLL_BY(1)
     for (int i = 0; i < shape.taps - 1; ++i) {
       const float x = value(inputs.before(at, row, shape.taps - 2 - i));
       if (at.into[0] >= 0) *place(at.into[0], i) = x;
@@ -182,6 +198,7 @@ SIMT_DEV void save_inputs(const LinearLayer& layer, const StateInputs& inputs, i
     }
   }
   if (sequence.saved_count > 0 || inputs.settled() == 0) return;
+  SIMT_UNROLL_BY(1)
   for (int i = 0; i < shape.taps - 1; ++i) {
     *place(sequence.slot, i) = value(inputs.before_end(shape.taps - 1 - i));
   }

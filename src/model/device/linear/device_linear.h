@@ -20,16 +20,16 @@ struct DeviceLinear {
   std::vector<device::Matrix> inputs;
   device::Matrix out;
   const float *conv = nullptr, *conv_bias = nullptr, *rate = nullptr, *step = nullptr,
-              *head_norm = nullptr;
+              *skip = nullptr, *head_norm = nullptr;
 
   // Of a layer that a DevicePacker packed.
   static Expected<DeviceLinear> create(const LinearAttentionWeights& weights, DevicePool& pool);
 };
 
-// Floats of a row of the inputs' products, and elements that go to `out`; of a model without such
-// layers 0.
+// Floats of a row of the inputs' products, and elements of a row that goes to `out`, rounded up to
+// steps of products; of a model without such layers 0.
 int linear_projected_width(const ModelConfig& config);
-int linear_out_width(const ModelConfig& config);
+int linear_gated_width(const ModelConfig& config);
 
 // Puts them on a device's stream. Nothing is allocated for a blueprint without such layers.
 class DeviceLinearRunner {
@@ -47,24 +47,29 @@ class DeviceLinearRunner {
     int stride = 0;
     float* states = nullptr;  // the layer's, in the pass's cache
     float* records = nullptr;
-    uint16_t* out = nullptr;  // bfloat16 [row][out_stride]: for DeviceLinear::out
-    int out_stride = 0;
   };
   void run(const DeviceLinear& layer, const Input& input);
+
+  // What run() gives: bfloat16 [row][linear_gated_width()], for DeviceLinear::out.
+  const DeviceMemory& gated() const { return gated_; }
 
  private:
   DeviceLinearRunner(const Blueprint& blueprint, device::Device& device);
   device::LinearLayer layer_of(const Input& input) const;
   void convolve(const DeviceLinear& layer, const device::LinearLayer& of) const;
-  void gate(const DeviceLinear& layer, const device::LinearLayer& of, const Input& input) const;
+  void gate(const DeviceLinear& layer, const device::LinearLayer& of) const;
+  void gate_groups(const DeviceLinear& layer, const device::LinearLayer& of) const;
 
   LinearAttention config_;
+  int gated_width_;
   device::StateShape shape_;
   float norm_eps_;
   device::Device* device_;
   DeviceMemory mixed_;  // float [row][channels]
   DeviceMemory gates_;  // float [row][2][heads]
   DeviceMemory given_;  // float [row][heads][value_dim]
+  // Zeros behind what heads give, and nobody else's.
+  DeviceMemory gated_;
 };
 
 }  // namespace aerie
