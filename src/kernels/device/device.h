@@ -17,6 +17,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/device/linear/linear_ops.h"
+
 namespace aerie::device {
 
 // Layouts of weights. Codes lie in the order in which a warp takes them: for each panel of 16
@@ -135,7 +137,7 @@ struct PassTile {
 
 // What changes from pass to pass, in device memory; pointers stay.
 struct Pass {
-  const int32_t* counts = nullptr;  // rows, tiles, wanted, stated, tapped, moves
+  const int32_t* counts = nullptr;  // by PassCount
   const PassRow* rows = nullptr;
   const PassTile* tiles = nullptr;
   const int32_t* wanted = nullptr;  // rows whose logits are wanted
@@ -149,6 +151,7 @@ enum PassCount {
   kWantedCount,
   kStatedCount,
   kTappedCount,
+  kStateSequenceCount,
   kMoveCount,
   kPassCounts
 };
@@ -169,6 +172,7 @@ struct Place {  // queries, keys and values of products to where attention takes
   const float* qkv = nullptr;  // [row][queries, keys, values]
   int stride = 0;
   int heads = 0;
+  int queries_apart = 0;  // heads of queries are so far from one another; 0: side by side
   CacheShape shape;
   const float* query_norm = nullptr;  // [head_dim]; null: none
   const float* key_norm = nullptr;
@@ -499,6 +503,11 @@ class Device {
   virtual void route(const Route& args) = 0;
   virtual void expert_product(const ExpertProduct& args) = 0;
   virtual void add_experts(const AddExperts& args) = 0;
+  virtual void convolve(const Convolve& args) = 0;
+  virtual void scan_states(const ScanStates& args) = 0;
+  virtual void gate_heads(const GateHeads& args) = 0;
+  virtual void gate_groups(const GateGroups& args) = 0;
+  virtual void move_states(const MoveStates& args) = 0;
 
   // Seconds that the stream takes for what is put on it between these; waits.
   virtual void start_clock() = 0;

@@ -11,6 +11,7 @@
 #include "kernels/device/experts/launch_expert_product.h"
 #include "kernels/device/experts/route.h"
 #include "kernels/device/launch_product.h"
+#include "kernels/device/linear/launch_linear.h"
 #include "kernels/device/rows.h"
 #include "kernels/device/top.h"
 #include "kernels/simt/simt.h"
@@ -96,6 +97,26 @@ class DeviceImpl final : public Device {
   void route(const Route& args) override;
   void expert_product(const ExpertProduct& args) override;
   void add_experts(const AddExperts& args) override;
+  void convolve(const Convolve& args) override {
+    use();
+    note(launch_convolve(args, stream_), "a short convolution");
+  }
+  void scan_states(const ScanStates& args) override {
+    use();
+    note(launch_scan_states(args, stream_), "linear attention");
+  }
+  void gate_heads(const GateHeads& args) override {
+    use();
+    note(launch_gate_heads(args, stream_), "gates");
+  }
+  void gate_groups(const GateGroups& args) override {
+    use();
+    note(launch_gate_groups(args, stream_), "gates");
+  }
+  void move_states(const MoveStates& args) override {
+    use();
+    note(launch_move_states(args, stream_), "moving states");
+  }
 
   void start_clock() override;
   double stop_clock() override;

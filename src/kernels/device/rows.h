@@ -155,7 +155,9 @@ class PlaceWarp {
 
   SIMT_DEV void run() {
     const int dim = a_.shape.head_dim, heads = a_.heads;
-    const float* x = a_.qkv + static_cast<int64_t>(row_) * a_.stride + head_ * dim;
+    const int apart = a_.queries_apart > 0 ? a_.queries_apart : dim;
+    const float* x = a_.qkv + static_cast<int64_t>(row_) * a_.stride +
+                     (head_ < heads ? head_ * apart : heads * apart + (head_ - heads) * dim);
     float2 pairs[kPairs];
     load_pairs(x, pairs);
     load_turns();

@@ -5,6 +5,7 @@
 #include "model/device/attention/device_latent.h"
 #include "model/device/device_experts.h"
 #include "model/device/device_top.h"
+#include "model/device/linear/device_linear.h"
 
 namespace aerie {
 namespace {
@@ -18,9 +19,11 @@ int most_chunks(const ModelOptions& options) {
 }
 
 // Of what products with a layer's input give of a row.
-int projected_width(const ModelConfig& config) {
+int projected_width(const Blueprint& blueprint) {
+  const ModelConfig& config = blueprint.config;
   const LatentAttention& latent = config.latent;
-  if (latent.rank == 0) return config.q_width() + 2 * config.kv_width();
+  const int gated = blueprint.attention_gate ? 2 : 1;
+  if (latent.rank == 0) return gated * config.q_width() + 2 * config.kv_width();
   const int queries = latent.query_rank > 0 ? latent.query_rank : config.heads * latent.query_dim();
   return queries + config.head_dim;
 }
@@ -42,10 +45,12 @@ DeviceSizes::DeviceSizes(const Blueprint& blueprint, const ModelOptions& options
   attended = rounded_up(config.attended_width(), device::kStep);
   ffn = rounded_up(config.ffn, device::kStep);
   panels = config.hidden / device::kPanel;
-  projected = projected_width(config);
+  projected = std::max(projected_width(blueprint), linear_projected_width(config));
   limits = {options.max_rows, options.max_logits, options.max_positions, config.hidden,
             device::most_tile_rows(config.heads / config.kv_heads)};
   if (config.latent.rank > 0) limits.tile_rows = 1;
+  limits.state_planes = config.count_linear();
+  limits.taps = config.linear.taps;
   limits.chains = std::ranges::any_of(blueprint.layers, &LayerPlan::sees_chain);
   // Of one tile of rows at least.
   const device::CacheShape shape = cache_shape(config);
@@ -57,9 +62,9 @@ DeviceSizes::DeviceSizes(const Blueprint& blueprint, const ModelOptions& options
   arrived = device::arrival_counters(shape, rows, most_chunks(options));
   if (config.latent.rank > 0) arrived *= device::latent_parts(config.heads);
   const int shared = has_experts(blueprint) ? rounded_up(config.shared_ffn, device::kStep) : 0;
-  ordered = std::max(device::ordered_bytes(
-                         rows, std::max({hidden, attended, ffn, shared, config.latent.query_rank})),
-                     device::ordered_bytes(wanted, hidden));
+  const int widest = std::max(
+      {hidden, attended, linear_gated_width(config), ffn, shared, config.latent.query_rank});
+  ordered = std::max(device::ordered_bytes(rows, widest), device::ordered_bytes(wanted, hidden));
 }
 
 int64_t DeviceSizes::bytes(const Blueprint& blueprint, const ModelOptions& options) const {
@@ -72,7 +77,7 @@ int64_t DeviceSizes::bytes(const Blueprint& blueprint, const ModelOptions& optio
   const int64_t top = DeviceTop::bytes(wanted, 1, ranks) + wanted * (2 * ranks + 1) * 4;
   return rows * row + wanted * head + (ranks > 0 ? top : 0) + (partials + arrived) * 4 + ordered +
          PassInput::bytes(limits, blueprint.ropes) + DeviceExpertRunner::bytes(blueprint, rows) +
-         DeviceLatentRunner::bytes(blueprint, rows);
+         DeviceLatentRunner::bytes(blueprint, rows) + DeviceLinearRunner::bytes(blueprint, rows);
 }
 
 Expected<DeviceBuffers> DeviceBuffers::create(device::Device& device, const DeviceSizes& sizes,

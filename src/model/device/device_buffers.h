@@ -21,7 +21,7 @@ struct DeviceSizes {
   int ranks = 0;                          // device::Top's k, instead of device::Best
   int hidden = 0, attended = 0, ffn = 0;  // bfloat16 rows, rounded up to steps of products
   int panels = 0;                         // of the stream
-  int projected = 0;                      // what DeviceLayer::inputs give
+  int projected = 0;                      // what the inputs of a layer give
   int64_t partials = 0, arrived = 0;      // device::Attend
   int64_t ordered = 0;                    // device::Product, of the largest
   PassLimits limits;

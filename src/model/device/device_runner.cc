@@ -31,8 +31,10 @@ Expected<DeviceRunner> DeviceRunner::create(const Blueprint& blueprint, const Mo
                          DeviceExpertRunner::create(blueprint, options.max_rows, device));
   AERIE_ASSIGN_OR_RETURN(DeviceLatentRunner latent,
                          DeviceLatentRunner::create(blueprint, options.max_rows, device));
+  AERIE_ASSIGN_OR_RETURN(DeviceLinearRunner linear,
+                         DeviceLinearRunner::create(blueprint, options.max_rows, device));
   DeviceRunner runner(blueprint, sizes, device, std::move(input), std::move(buffers),
-                      std::move(experts), std::move(latent));
+                      std::move(experts), std::move(latent), std::move(linear));
   AERIE_RETURN_IF_ERROR(
       runner.top_.allocate(device, sizes.wanted, 1, sizes.logit_width, sizes.ranks));
   return runner;
@@ -60,8 +62,9 @@ device::Product DeviceRunner::product(device::PassCount rows, int most_rows, con
   return p;
 }
 
-// Queries, keys and values: those of one kind at a time.
-void DeviceRunner::project(const DeviceLayer& layer, const Input& input) {
+// Into `projected`, side by side: those of one kind at a time, of which all but the last have whole
+// panels.
+void DeviceRunner::project(std::span<const device::Matrix> matrices, const Input& input) {
   device::Product p;
   p.rows = input_.count(device::kRowCount);
   p.most_rows = shape_->sizes.rows;
@@ -72,16 +75,16 @@ void DeviceRunner::project(const DeviceLayer& layer, const Input& input) {
   if (input.x == buffers_.input.as<uint16_t>()) p.ordered = buffers_.ordered.as<void>();
   p.y = buffers_.projected.as<float>();
   p.y_stride = sizes_.projected;
-  for (size_t i = 0; i < layer.inputs.size();) {
+  constexpr int kAtOnce = std::extent_v<decltype(p.w)>;
+  for (size_t i = 0; i < matrices.size();) {
     p.matrices = 0;
     int outputs = 0;
     // What is behind a panel that is not whole would begin behind the panel.
-    const auto goes_on = [&](const device::Matrix& matrix) {
-      return matrix.kind == p.w[0].kind && outputs % device::kPanel == 0;
-    };
-    for (; i < layer.inputs.size() && (p.matrices == 0 || goes_on(layer.inputs[i])); ++i) {
-      p.w[p.matrices++] = layer.inputs[i];
-      outputs += layer.inputs[i].n;
+    for (; i < matrices.size() && p.matrices < kAtOnce && outputs % device::kPanel == 0 &&
+           (p.matrices == 0 || matrices[i].kind == p.w[0].kind);
+         ++i) {
+      p.w[p.matrices++] = matrices[i];
+      outputs += matrices[i].n;
     }
     device_->product(p);
     p.y += outputs;
@@ -99,6 +102,7 @@ void DeviceRunner::place(const DeviceLayer& layer, const LayerPlan& plan, uint16
   place.qkv = buffers_.projected.as<float>();
   place.stride = sizes_.projected;
   place.heads = config.heads;
+  if (blueprint_.attention_gate) place.queries_apart = 2 * config.head_dim;
   place.shape = {config.kv_heads, config.head_dim};
   place.query_norm = layer.query_norm;
   place.key_norm = layer.key_norm;
@@ -159,6 +163,24 @@ void DeviceRunner::attend(const DeviceLayer& layer, const LayerPlan& plan, const
     latent_.finish(layer.latent, latent_input(plan), buffers_.attended.as<uint16_t>(),
                    sizes_.attended);
   }
+  if (blueprint_.attention_gate) gate_attended();
+}
+
+// A head's gate lies behind its queries.
+void DeviceRunner::gate_attended() {
+  const ModelConfig& config = blueprint_.config;
+  device::GateHeads gate;
+  gate.rows = input_.count(device::kRowCount);
+  gate.most_rows = shape_->sizes.rows;
+  gate.heads = config.heads;
+  gate.dim = config.head_dim;
+  gate.by = device::GateHeads::By::kSigmoid;
+  gate.gates = buffers_.projected.as<float>() + config.head_dim;
+  gate.gates_stride = sizes_.projected;
+  gate.gates_apart = 2 * config.head_dim;
+  gate.out = buffers_.attended.as<uint16_t>();
+  gate.out_stride = sizes_.attended;
+  device_->gate_heads(gate);
 }
 
 // The residual stream += norm(matrix x), or matrix x where there is no norm after it, or a multiple
@@ -226,11 +248,29 @@ void DeviceRunner::feed_forward(const DeviceLayer& layer, const float* next_norm
 
 void DeviceRunner::run_layer(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane,
                              const Input& input, const float* next_norm) {
-  project(layer, input);
+  project(layer.inputs, input);
   place(layer, plan, plane);
   attend(layer, plan, plane);
   add_to_stream(layer.o, buffers_.attended, sizes_.attended, layer.attention_post_norm,
                 layer.ffn_norm);
+  feed_forward(layer, next_norm);
+}
+
+// `plane`: of the device's; `number`: of the layer among those of the pass that keep states.
+void DeviceRunner::run_linear(const DeviceLayer& layer, const StateMemory& states, int plane,
+                              int number, const float* next_norm) {
+  project(layer.linear.inputs, normed_stream());
+  DeviceLinearRunner::Input input;
+  input.pass = input_.states(number);
+  input.most_rows = shape_->sizes.rows;
+  input.most_sequences = shape_->sizes.state_sequences;
+  input.projected = buffers_.projected.as<float>();
+  input.stride = sizes_.projected;
+  input.states = states.states(plane);
+  input.records = states.records(plane);
+  linear_.run(layer.linear, input);
+  add_to_stream(layer.linear.out, linear_.gated(), linear_gated_width(blueprint_.config),
+                layer.attention_post_norm, layer.ffn_norm);
   feed_forward(layer, next_norm);
 }
 
@@ -326,7 +366,7 @@ void DeviceRunner::begin(const float* norm) {
 }
 
 void DeviceRunner::run(const DeviceWeights& weights, const PassShape& shape,
-                       std::span<uint16_t* const> planes) {
+                       const DevicePlanes::Of& planes) {
   start(shape);
   const auto is_skipped = [&](int layer) {
     return std::ranges::binary_search(shape.skipped, layer);
@@ -338,7 +378,11 @@ void DeviceRunner::run(const DeviceWeights& weights, const PassShape& shape,
     return weights.layers[static_cast<size_t>(layer)].attention_norm;
   };
   if (const float* norm = norm_from(shape.first_layer); norm != nullptr) begin(norm);
-  int skipped = 0;
+  const ModelConfig& config = blueprint_.config;
+  int skipped = 0, state_plane = 0, number = 0;
+  for (int i = weights.first_layer; i < shape.first_layer; ++i) {
+    state_plane += config.is_linear(i) ? 1 : 0;
+  }
   for (int i = shape.first_layer; i < shape.end_layer; ++i) {
     tap(i);
     if (is_skipped(i)) {
@@ -346,8 +390,12 @@ void DeviceRunner::run(const DeviceWeights& weights, const PassShape& shape,
       continue;
     }
     const auto at = static_cast<size_t>(i);
+    if (config.is_linear(i)) {
+      run_linear(weights.layers[at], planes.states, state_plane++, number++, norm_from(i + 1));
+      continue;
+    }
     const auto plane = static_cast<size_t>(i - weights.first_layer - skipped);
-    run_layer(weights.layers[at], blueprint_.layers[at], planes[plane], normed_stream(),
+    run_layer(weights.layers[at], blueprint_.layers[at], planes.planes[plane], normed_stream(),
               norm_from(i + 1));
   }
   tap(shape.end_layer);

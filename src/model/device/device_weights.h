@@ -10,6 +10,7 @@
 #include "model/device/attention/device_latent.h"
 #include "model/device/device_experts.h"
 #include "model/device/device_memory.h"
+#include "model/device/linear/device_linear.h"
 #include "model/model.h"
 #include "model/transformer_weights.h"
 
@@ -21,6 +22,7 @@ struct DeviceLayer {
   device::Matrix o, gate, up, down;  // no gate if the feed-forward has none
   DeviceExperts experts;             // instead of gate, up and down
   DeviceLatent latent;
+  DeviceLinear linear;  // instead of inputs and o
   // In device memory; null where the blueprint has none.
   const float* attention_norm = nullptr;
   const float* ffn_norm = nullptr;

@@ -78,4 +78,22 @@ TEST(DeviceModule, ChangesNoToken) {
   }
 }
 
+// A module that came with a model of layers with linear attention: its own attention is gated.
+TEST(DeviceOwnModule, ChangesNoToken) {
+  const auto file = open_family_model("qwen35-vision");
+  ASSERT_NE(file, nullptr);
+  test::TinyHead module(*file, HeadFamily::kMtp, file->name());
+  Setting setting;
+  setting.target = file.get();
+  setting.positions = 120;
+  setting.device = &test::device_of_tests();
+  setting.head = &module;
+  setting.kind = DraftKind::kHeadTree;
+  setting.chunk = 20;
+  setting.requests.push_back(request_with(sampling_with(0.9, Filter::kNone, 3), 30, 20, 90));
+  const Comparison comparison = compare_with_plain(setting);
+  EXPECT_EQ(comparison.difference, "");
+  EXPECT_GT(comparison.speculative.of[0].stats.drafted, 0);
+}
+
 }  // namespace aerie::device_heads_test

@@ -65,11 +65,33 @@ INSTANTIATE_TEST_SUITE_P(Families, DeviceFamily, testing::ValuesIn(families_of_d
 // Those that the documents name are among them.
 TEST(DeviceFamilies, AreThoseOfTheDocuments) {
   const auto names = families_of_devices();
-  for (const char* name :
-       {"deepseek2", "deepseek2-lite", "deepseek3", "gemma2",          "gemma3", "glm4-moe-lite",
-        "gpt-oss",   "gpt-oss-mxfp4",  "granite",   "granitemoe",      "llama",  "llama3",
-        "mistral",   "mixtral",        "olmoe",     "olmoe-clipped",   "phi3",   "qwen2",
-        "qwen2-moe", "qwen3",          "qwen3-moe", "qwen3-moe-dense", "smollm3"}) {
+  for (const char* name : {"deepseek2",
+                           "deepseek2-lite",
+                           "deepseek3",
+                           "gemma2",
+                           "gemma3",
+                           "glm4-moe-lite",
+                           "gpt-oss",
+                           "gpt-oss-mxfp4",
+                           "granite",
+                           "granitemoe",
+                           "lfm2",
+                           "llama",
+                           "llama3",
+                           "mistral",
+                           "mixtral",
+                           "olmoe",
+                           "olmoe-clipped",
+                           "phi3",
+                           "qwen2",
+                           "qwen2-moe",
+                           "qwen3",
+                           "qwen3-moe",
+                           "qwen3-moe-dense",
+                           "qwen3-next",
+                           "qwen35",
+                           "qwen35-moe",
+                           "smollm3"}) {
     EXPECT_EQ(std::ranges::count(names, name), 1) << name;
   }
 }

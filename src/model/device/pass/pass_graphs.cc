@@ -8,6 +8,7 @@ void PassShape::round_up(const PassLimits& limits) {
   sizes.wanted = graph_rows(sizes.wanted, limits.wanted);
   sizes.stated = graph_rows(sizes.stated, limits.wanted);
   sizes.tapped = graph_rows(sizes.tapped, limits.rows);
+  sizes.state_sequences = graph_rows(sizes.state_sequences, limits.rows);
   sizes.chunks = graph_rows(sizes.chunks, limits.positions / device::kChunk + 1);
 }
 

@@ -28,13 +28,16 @@ constexpr int64_t kMostAbove = 256;
 // Pages of every sequence, and the slots of the rows of trees: each row's own path at most.
 int64_t most_indices(const PassLimits& limits) {
   const int64_t pages = limits.positions / kernels::kPagePositions + 2;
-  return limits.rows * (pages + limits.rows + kMostAbove);
+  const int64_t states =
+      limits.state_planes > 0 ? StateInput::most_indices(limits.rows, limits.taps) : 0;
+  return limits.rows * (pages + limits.rows + kMostAbove) + states;
 }
 
 // Of what is said of rows, their floats apart.
 int64_t row_ints(const PassLimits& limits, int64_t rows) {
   const int64_t seen = device::kPassCounts + rows * (kRowInts + kTileInts);
-  return aligned((limits.chains ? 2 : 1) * seen + rows * 3);
+  return aligned((limits.chains ? 2 : 1) * seen + rows * 3 +
+                 StateInput::ints(rows, limits.state_planes));
 }
 
 int64_t all_ints(const PassLimits& limits, std::span<const RopeConfig> ropes) {
@@ -72,7 +75,7 @@ Expected<PassInput> PassInput::create(device::Device& device, const PassLimits& 
     AERIE_ASSIGN_OR_RETURN(input.stream_,
                            DeviceMemory::allocate(device, stream * sizeof(float), "passes"));
   }
-  input.indices_room_ = most_indices(limits);
+  input.indices_.set_room(most_indices(limits));
   input.paths_.emplace_back(limits.rows);
   return input;
 }
@@ -91,6 +94,8 @@ void PassInput::place_parts(int rows, int extra) {
   chain_counts_at_ = tapped_at_ + room;
   chain_rows_at_ = chain_counts_at_ + device::kPassCounts;
   chain_tiles_at_ = chain_rows_at_ + room * kRowInts;
+  const int64_t behind_chains = chain_tiles_at_ + room * kTileInts;
+  states_.place(memory_.as<int32_t>(), limits_.chains ? behind_chains : chain_counts_at_, room);
   floats_at_ = row_ints(limits_, room);
   indices_at_ = floats_at_ + room * stride_;
   const auto* base = memory_.as<int32_t>();
@@ -108,22 +113,12 @@ void PassInput::place_parts(int rows, int extra) {
   chains_.tiles = reinterpret_cast<const device::PassTile*>(base + chain_tiles_at_);
 }
 
-Status PassInput::check_room(int64_t more) const {
-  if (indices_ + more <= indices_room_) return {};
-  return internal_error("a pass has more pages and slots than a device has room for ({})",
-                        indices_room_);
-}
-
 Status PassInput::add_rows(const ForwardBatch& batch) {
   attention_rows_ = paths_.front().build(batch);
-  int32_t* indices = host_ints(indices_at_);
-  indices_ = 0;
+  indices_.start(host_ints(indices_at_));
   pages_at_.clear();
   for (const BatchSequence& sequence : batch.sequences) {
-    AERIE_RETURN_IF_ERROR(check_room(std::ssize(sequence.pages)));
-    pages_at_.push_back(static_cast<int32_t>(indices_));
-    std::ranges::copy(sequence.pages, indices + indices_);
-    indices_ += std::ssize(sequence.pages);
+    AERIE_ASSIGN_OR_RETURN(pages_at_.emplace_back(), indices_.add(sequence.pages));
   }
   auto* rows = reinterpret_cast<device::PassRow*>(host_ints(rows_at_));
   const int32_t* run = nullptr;  // of slots that the row before has, at its beginning
@@ -141,14 +136,12 @@ Status PassInput::add_rows(const ForwardBatch& batch) {
     const int64_t length = from.position - from.committed + 1;
     if (from.tail != run) {
       run = from.tail;
-      run_at = indices_;
+      run_at = indices_.used();
       run_length = 0;
     }
     // Rows of a chain go on with the run that the one before it began.
-    AERIE_RETURN_IF_ERROR(check_room(length - run_length));
-    for (; run_length < length; ++run_length) {
-      indices[indices_++] = run[run_length];
-    }
+    AERIE_RETURN_IF_ERROR(indices_.check_room(length - run_length));
+    for (; run_length < length; ++run_length) indices_.add(run[run_length]);
     to.tail = static_cast<int32_t>(run_at);
   }
   return {};
@@ -205,7 +198,7 @@ Expected<PassSizes> PassInput::build(const ForwardBatch& batch, int extra) {
   sizes_.rows = batch.size();
   place_parts(sizes_.rows, extra);
   AERIE_RETURN_IF_ERROR(add_rows(batch));
-  sizes_.tiles = sizes_.chunks = 0;
+  sizes_.tiles = sizes_.chunks = sizes_.state_sequences = 0;
   int32_t* counts = host_ints(0);
   counts[device::kTileCount] = add_tiles(rows_at_, tiles_at_);
   add_wishes(batch);
@@ -231,9 +224,17 @@ Expected<PassSizes> PassInput::build(const ForwardBatch& batch, int extra) {
   return sizes_;
 }
 
+Expected<PassSizes> PassInput::build_states(const ForwardBatch& batch, const KvCache& cache,
+                                            std::span<const int> planes) {
+  AERIE_ASSIGN_OR_RETURN(sizes_.state_sequences,
+                         states_.build(batch, cache, planes, host_ints(0), indices_));
+  host_ints(0)[device::kStateSequenceCount] = sizes_.state_sequences;
+  return sizes_;
+}
+
 void PassInput::send() {
   device_->copy_in(memory_.as<void>(), staged_.as<void>(),
-                   static_cast<size_t>(indices_at_ + indices_) * sizeof(int32_t));
+                   static_cast<size_t>(indices_at_ + indices_.used()) * sizeof(int32_t));
 }
 
 }  // namespace aerie

@@ -11,6 +11,8 @@
 #include "core/forward_batch.h"
 #include "kernels/device/device.h"
 #include "model/device/device_memory.h"
+#include "model/device/pass/pass_indices.h"
+#include "model/device/pass/state_input.h"
 #include "model/rope_table.h"
 #include "model/row_paths.h"
 
@@ -25,7 +27,9 @@ struct PassLimits {
   int extra = 0;      // floats of a row besides, at most
   // Whether the stream that enters the layers comes from the host; else it is made on the device.
   bool sends_stream = true;
-  bool chains = false;  // whether layers see whole chains (LayerPlan::sees_chain)
+  bool chains = false;   // whether layers see whole chains (LayerPlan::sees_chain)
+  int state_planes = 0;  // layers that keep states
+  int taps = 0;          // of their convolution
 };
 
 // So many as a graph of a pass of `n` is for: a power of two, or what the limit is.
@@ -34,6 +38,7 @@ int graph_rows(int n, int limit);
 // How much of a pass there is.
 struct PassSizes {
   int rows = 0, tiles = 0, wanted = 0, stated = 0, tapped = 0, chunks = 0;
+  int state_sequences = 0;  // of layers that keep states
 
   auto operator<=>(const PassSizes&) const = default;
 };
@@ -48,6 +53,12 @@ class PassInput {
   // extra(r). Where things lie depends on how many rows there are, rounded up as PassShape has it,
   // and on the floats besides.
   Expected<PassSizes> build(const ForwardBatch& batch, int extra = 0);
+  // Behind it, in a pass through layers that keep states: what they are told (StateInput).
+  Expected<PassSizes> build_states(const ForwardBatch& batch, const KvCache& cache,
+                                   std::span<const int> planes);
+  void advance_states(KvCache& cache, std::span<const int> planes) const {
+    states_.advance(cache, planes);
+  }
   float* row(int r) { return host_floats() + static_cast<int64_t>(r) * stride_; }
   float* extra(int r) { return row(r) + extra_at_; }
   // Puts the copy on the stream; memory of the host is not touched again before the pass is over.
@@ -60,6 +71,14 @@ class PassInput {
   // The same for layers that see whole chains: rows see as far as the last one of their chain. Rows
   // lie where those of pass() do.
   const device::Pass& chains() const { return chains_; }
+  // Of the layer of this number among those that keep states, of the pass.
+  device::StatePass states(int number) const {
+    device::StatePass pass = states_.pass(number);
+    pass.row_count = count(device::kRowCount);
+    pass.sequence_count = count(device::kStateSequenceCount);
+    pass.indices = pass_.indices;
+    return pass;
+  }
   const int32_t* count(device::PassCount which) const { return pass_.counts + which; }
   float* stream() const { return limits_.sends_stream ? floats() : stream_.as<float>(); }
   int stream_stride() const { return limits_.sends_stream ? stride_ : limits_.hidden; }
@@ -71,12 +90,12 @@ class PassInput {
   static int64_t bytes(const PassLimits& limits, std::span<const RopeConfig> ropes);
 
  private:
-  PassInput(device::Device& device, const PassLimits& limits) : device_(&device), limits_(limits) {}
+  PassInput(device::Device& device, const PassLimits& limits)
+      : device_(&device), limits_(limits), states_(limits.rows, limits.taps, limits.state_planes) {}
   float* host_floats() { return staged_.as<float>() + floats_at_; }
   float* floats() const { return memory_.as<float>() + floats_at_; }
   void place_parts(int rows, int extra);
   Status add_rows(const ForwardBatch& batch);
-  Status check_room(int64_t more) const;
   void add_chains(const ForwardBatch& batch);
   int add_tiles(int64_t rows_at, int64_t tiles_at);
   void add_wishes(const ForwardBatch& batch);
@@ -91,14 +110,15 @@ class PassInput {
   // Parts of the pass, in integers or floats from the beginning.
   int64_t rows_at_ = 0, tiles_at_ = 0, wanted_at_ = 0, stated_at_ = 0, tapped_at_ = 0,
           chain_counts_at_ = 0, chain_rows_at_ = 0, chain_tiles_at_ = 0, floats_at_ = 0,
-          indices_at_ = 0, indices_room_ = 0;
+          indices_at_ = 0;
   DeviceMemory staged_, memory_, stream_;
   device::Pass pass_, chains_;
   PassSizes sizes_;
   std::vector<RowPaths> paths_;  // one
   std::span<const kernels::AttentionRow> attention_rows_;
   std::vector<int32_t> pages_at_;  // [sequence], scratch
-  int64_t indices_ = 0;            // in use
+  PassIndices indices_;
+  StateInput states_;
 };
 
 }  // namespace aerie
