@@ -381,11 +381,14 @@ int64_t Opening::cache_bytes(const Side& side, const ModelConfig& config,
   return side.is_device ? KvCache::bytes_needed(config, cache) - here : here;
 }
 
-// What a cache of so many positions takes, its states apart, which devices have no code for.
+// What a cache of so many positions takes; in the processor's memory, where nothing is divided, its
+// states apart, which are there as they are used.
 std::function<int64_t(int64_t)> Opening::needed_on(const Side& side,
                                                    const ModelConfig& config) const {
   return [this, side, &config](int64_t positions) {
-    if (side.layers.is_part()) return cache_bytes(side, config, cache_of(positions));
+    if (side.is_device || side.layers.is_part()) {
+      return cache_bytes(side, config, cache_of(positions));
+    }
     return KvCache::bytes_needed(config, positions, options_.cache_type, windows());
   };
 }

@@ -23,6 +23,13 @@ kernels::KvLayout layout_of(const ModelConfig& config, int layer, kernels::KvTyp
                                  config.rank.index, config.rank.of);
 }
 
+// Layers before this one that keep states.
+int states_before(const ModelConfig& config, int layer) {
+  int count = 0;
+  for (int i = 0; i < layer; ++i) count += config.is_linear(i) ? 1 : 0;
+  return count;
+}
+
 bool keeps_kv(const ModelConfig& config, int layer) {
   return !config.is_linear(layer) && config.has_own_kv(layer);
 }
@@ -63,6 +70,10 @@ int64_t KvCache::bytes_needed(const ModelConfig& config, const Creation& creatio
 int64_t KvCache::bytes_here(const ModelConfig& config, const Creation& creation) {
   if (creation.planes == Planes::kHere) return bytes_needed(config, creation);
   int64_t bytes = 0;
+  if (const int states = states_before(config, creation.here); states > 0) {
+    bytes = state_bytes_needed(config, creation.sequences, creation.states) /
+            config.count_linear() * states;
+  }
   for (int layer = 0; layer < creation.here; ++layer) {
     if (!keeps_kv(config, layer)) continue;
     bytes += pages_for(creation.positions) * layout_of(config, layer, creation.type).page();
@@ -88,9 +99,10 @@ Expected<KvCache> KvCache::create(const ModelConfig& config, const Creation& cre
   AERIE_RETURN_IF_ERROR(cache.make_planes(config));
   if (config.count_linear() > 0) {
     const States& states = creation.states;
-    const int64_t rows = states.loose_rows > 0 ? states.loose_rows : cache.positions();
-    AERIE_ASSIGN_OR_RETURN(
-        cache.states_, StateStore::create(config, {creation.sequences, rows, states.snapshots}));
+    StateStore::Sizes sizes = {creation.sequences, states.loose_rows, states.snapshots};
+    if (sizes.records == 0) sizes.records = cache.positions();
+    if (creation.planes == Planes::kElsewhere) sizes.here = states_before(config, creation.here);
+    AERIE_ASSIGN_OR_RETURN(cache.states_, StateStore::create(config, sizes));
   }
   cache.sequences_.resize(static_cast<size_t>(creation.sequences));
   for (Sequence& s : cache.sequences_) s.pages.reserve(static_cast<size_t>(cache.page_count_));
@@ -116,16 +128,14 @@ Status KvCache::make_windows(const ModelConfig& config) {
 
 Status KvCache::make_planes(const ModelConfig& config) {
   const bool elsewhere = creation_.planes == Planes::kElsewhere;
-  if (elsewhere && (windows_ || config.count_linear() > 0)) {
-    return not_supported("a cache of {} whose planes are elsewhere",
-                         windows_ ? "windows" : "states");
-  }
+  if (elsewhere && windows_) return not_supported("a cache of windows whose planes are elsewhere");
   if (elsewhere) moves_.emplace(positions());
   bytes_ = bytes_needed(config, creation_.positions, creation_.type, creation_.windows);
   const std::vector<MemoryNode> nodes = machine_topology().nodes;
   int state_planes = 0;
   for (int layer = 0; layer < config.layers; ++layer) {
     state_planes_.push_back(state_planes);
+    keeps_state_.push_back(config.is_linear(layer));
     if (config.is_linear(layer)) ++state_planes;
     planes_.emplace_back();
     if ((elsewhere && layer >= creation_.here) || !keeps_kv(config, layer)) continue;

@@ -57,13 +57,13 @@ class KvCache {
     Windows windows = {0, 0, kernels::kPagePositions};
     Planes planes = Planes::kHere;
     // Of planes elsewhere, how many layers, from the first on, have theirs here all the same: what
-    // is copied in these is written down as well.
+    // is copied in these is written down as well. The same is true of states.
     int here = 0;
   };
 
   // Room for `positions` (below 2^31, rounded up to pages) shared by at most `sequences` sequences.
   // kUnsupported for layers with windows beside layers that keep states, if `windows` has rows, and
-  // for planes elsewhere if any layer keeps states or has fewer pages than others.
+  // for planes elsewhere if any layer has fewer pages than others.
   static Expected<KvCache> create(const ModelConfig& config, const Creation& creation);
   static Expected<KvCache> create(const ModelConfig& config, int64_t positions, int sequences,
                                   kernels::KvType type = kernels::KvType::kF16,
@@ -153,8 +153,10 @@ class KvCache {
   // Null for a layer that keeps states, and for one that reads another's keys and values; for all
   // if planes are elsewhere.
   std::byte* plane(int layer) { return planes_[static_cast<size_t>(layer)].data(); }
+  bool keeps_state(int layer) const { return keeps_state_[static_cast<size_t>(layer)]; }
   // Null if no layer keeps states. A pass reads and advances them; all else goes through the cache.
   StateStore* states() { return states_ ? &*states_ : nullptr; }
+  const StateStore* states() const { return states_ ? &*states_ : nullptr; }
   // Of the layers before this one, those that keep states: the number of this one's plane there.
   int state_plane(int layer) const { return state_planes_[static_cast<size_t>(layer)]; }
   // Null if all layers with keys and values have a place for every page. Else those for which
@@ -225,6 +227,7 @@ class KvCache {
   std::optional<SlotMoves> moves_;
   std::optional<StateStore> states_;
   std::vector<int> state_planes_;  // [layer]
+  std::vector<bool> keeps_state_;  // the same
   std::optional<WindowPages> windows_;
   std::vector<bool> has_window_;  // [layer]; empty: none has one
   std::vector<Sequence> sequences_;

@@ -28,22 +28,28 @@ kernels::StateLayout state_layout(const ModelConfig& config) {
 
 int64_t StateStore::bytes_needed(const ModelConfig& config, const Sizes& sizes) {
   const kernels::StateLayout layout = state_layout(config);
-  const int64_t slots = int64_t{sizes.sequences} + sizes.snapshots;
-  return config.count_linear() * (slots * layout.state() + sizes.records * layout.record()) *
+  return config.count_linear() *
+         (sizes.slots() * layout.state() + sizes.records * layout.record()) *
          static_cast<int64_t>(sizeof(float));
 }
 
 Expected<StateStore> StateStore::create(const ModelConfig& config, const Sizes& sizes) {
   StateStore store;
   store.layout_ = state_layout(config);
-  const int slots = sizes.sequences + sizes.snapshots;
-  for (int plane = 0; plane < config.count_linear(); ++plane) {
-    AERIE_ASSIGN_OR_RETURN(Buffer states, Buffer::allocate(floats(slots * store.layout_.state())));
-    store.states_.push_back(std::move(states));
-    AERIE_ASSIGN_OR_RETURN(Buffer records,
+  store.sizes_ = sizes;
+  const int slots = sizes.slots(), planes = config.count_linear();
+  store.here_ = sizes.here == kAllHere ? planes : sizes.here;
+  if (store.here_ < planes) store.moves_.emplace(planes, slots);
+  store.states_.resize(static_cast<size_t>(store.here_));
+  store.records_.resize(static_cast<size_t>(store.here_));
+  for (size_t plane = 0; plane < store.states_.size(); ++plane) {
+    AERIE_ASSIGN_OR_RETURN(store.states_[plane],
+                           Buffer::allocate(floats(slots * store.layout_.state())));
+    AERIE_ASSIGN_OR_RETURN(store.records_[plane],
                            Buffer::allocate(floats(sizes.records * store.layout_.record())));
-    store.records_.push_back(std::move(records));
   }
+  store.states_.resize(static_cast<size_t>(planes));
+  store.records_.resize(static_cast<size_t>(planes));
   store.sequences_.resize(static_cast<size_t>(sizes.sequences));
   for (Sequence& s : store.sequences_) {
     s.bases.resize(store.states_.size());
@@ -172,9 +178,7 @@ void StateStore::assume(Id id, int length) {
   truncate(id, 0);
   std::ranges::fill(s.bases, length);
   s.first = length;
-  for (int plane = 0; plane < planes(); ++plane) {
-    std::fill_n(states(plane) + s.slot * layout_.state(), layout_.state(), 0.0f);
-  }
+  for (int plane = 0; plane < planes(); ++plane) clear_state(plane, s.slot);
 }
 
 std::span<const int32_t> StateStore::records(Id id, int from, int to) const {
@@ -189,18 +193,29 @@ std::span<const int32_t> StateStore::records(Id id, int from, int to) const {
 void StateStore::apply_all(Sequence& s, int length) {
   for (int plane = 0; plane < planes(); ++plane) {
     int& base = s.bases[static_cast<size_t>(plane)];
-    float* state = states(plane) + s.slot * layout_.state();
-    if (base == 0 && length > 0) std::fill_n(state, layout_.state(), 0.0f);
+    if (base == 0 && length > 0) clear_state(plane, s.slot);
     for (; base < length; ++base) {
       const int32_t record = s.records[static_cast<size_t>(base - s.first)];
       assert(record >= 0);
-      kernels::apply_record(layout_, records(plane) + record * layout_.record(), state);
+      apply(plane, record, s.slot);
     }
   }
 }
 
+void StateStore::clear_state(int plane, int32_t slot) {
+  if (plane >= here_) return moves_->add({StateMove::Kind::kClear, plane, 0, slot});
+  std::fill_n(states(plane) + slot * layout_.state(), layout_.state(), 0.0f);
+}
+
+void StateStore::apply(int plane, int32_t record, int32_t slot) {
+  if (plane >= here_) return moves_->add({StateMove::Kind::kApply, plane, record, slot});
+  kernels::apply_record(layout_, records(plane) + record * layout_.record(),
+                        states(plane) + slot * layout_.state());
+}
+
 void StateStore::copy_state(int32_t from, int32_t to) {
-  for (int plane = 0; plane < planes(); ++plane) {
+  if (moves_) moves_->add({StateMove::Kind::kCopy, 0, from, to});
+  for (int plane = 0; plane < here_; ++plane) {
     std::copy_n(states(plane) + from * layout_.state(), layout_.state(),
                 states(plane) + to * layout_.state());
   }

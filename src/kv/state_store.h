@@ -3,11 +3,15 @@
 // and the records of the rows since. A pass brings the records of committed rows into the state and
 // writes new ones, so that a draft is rolled back by forgetting records. Beside them snapshots:
 // states of beginnings of sequences, for others that begin alike.
+//
+// Of planes that are elsewhere, as on a device, this has no memory: what it would have done there
+// is written down (moves()).
 #pragma once
 
 #include <cstdint>
 #include <list>
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,6 +19,7 @@
 #include "core/model_config.h"
 #include "kernels/state_layout.h"
 #include "kv/prefix_tree.h"
+#include "kv/state_moves.h"
 #include "tensor/tensor.h"
 
 namespace aerie {
@@ -30,10 +35,15 @@ class StateStore {
     int sequences = 0;
     int64_t records = 0;  // rows, of all sequences together, that may be rolled back
     int snapshots = 0;
+    int here = kAllHere;  // so many planes, from the first on, have their memory here
+
+    int slots() const { return sequences + snapshots; }
   };
+  static constexpr int kAllHere = -1;
 
   // For the layers of the configuration that keep states. Memory is taken as it is written to.
   static Expected<StateStore> create(const ModelConfig& config, const Sizes& sizes);
+  // Wherever they lie.
   static int64_t bytes_needed(const ModelConfig& config, const Sizes& sizes);
 
   void open(Id id);
@@ -76,6 +86,18 @@ class StateStore {
   void drop_kept();
 
   const kernels::StateLayout& layout() const { return layout_; }
+  const Sizes& sizes() const { return sizes_; }
+  // What is to be done to planes elsewhere since the last clear_moves(), in this order, before the
+  // next pass. Moves of planes that are here are among them where they are of all planes.
+  std::span<const StateMove> moves() const {
+    return moves_ ? moves_->list() : std::span<const StateMove>();
+  }
+  void clear_moves() {
+    if (moves_) moves_->clear();
+  }
+  // Planes before this one are here.
+  int planes_here() const { return here_; }
+  // Of planes that are here.
   float* states(int plane) { return states_[static_cast<size_t>(plane)].as<float>().data(); }
   float* records(int plane) { return records_[static_cast<size_t>(plane)].as<float>().data(); }
   int planes() const { return static_cast<int>(states_.size()); }
@@ -116,11 +138,16 @@ class StateStore {
   void forget_applied(Sequence& s);
   void apply_all(Sequence& s, int length);
   void copy_state(int32_t from, int32_t to);
+  void clear_state(int plane, int32_t slot);
+  void apply(int plane, int32_t record, int32_t slot);
   void add_snapshot(const Place& place, int32_t slot);
   std::map<Place, Snapshot>::iterator drop(std::map<Place, Snapshot>::iterator snapshot);
 
   kernels::StateLayout layout_;
-  std::vector<Buffer> states_, records_;  // [plane]
+  Sizes sizes_;
+  int here_ = 0;
+  std::optional<StateMoves> moves_;       // where planes are elsewhere
+  std::vector<Buffer> states_, records_;  // [plane]; of those elsewhere without memory
   std::vector<Sequence> sequences_;
   std::vector<int32_t> free_slots_, free_records_;
   std::map<Place, Snapshot> snapshots_;

@@ -471,7 +471,9 @@ bool is_of_layers(std::string_view name, const LayerRange& layers) {
     std::from_chars(begin, name.data() + name.size(), layer);
     return layers.has(layer);
   }
-  return layers.end == LayerRange::kAll || !name.starts_with("output");
+  // Whatever Blueprint::output_norm is.
+  const bool is_behind = name.starts_with("output") || name.starts_with("token_embd_norm");
+  return layers.end == LayerRange::kAll || !is_behind;
 }
 
 // What comes behind the layers.

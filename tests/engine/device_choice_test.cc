@@ -51,17 +51,24 @@ class IdleDevice final : public device::Device {
   void destroy(device::Graph*) override {}
   void product(const device::Product&) override {}
   void place(const device::Place&) override {}
+  void place_latent(const device::PlaceLatent&) override {}
   void attend(const device::Attend&) override {}
   void begin(const device::Begin&) override {}
   void add_normed(const device::AddNormed&) override {}
   void copy_rows(const device::CopyRows&) override {}
   void narrow_rows(const device::NarrowRows&) override {}
+  void narrow_heads(const device::NarrowHeads&) override {}
   void map_rows(const device::MapRows&) override {}
   void top(const device::Top&) override {}
   void next_rows(const device::NextRows&) override {}
   void route(const device::Route&) override {}
   void expert_product(const device::ExpertProduct&) override {}
   void add_experts(const device::AddExperts&) override {}
+  void convolve(const device::Convolve&) override {}
+  void scan_states(const device::ScanStates&) override {}
+  void gate_heads(const device::GateHeads&) override {}
+  void gate_groups(const device::GateGroups&) override {}
+  void move_states(const device::MoveStates&) override {}
   void move_entries(const device::MoveEntries&) override {}
   void best(const device::Best&) override {}
   void start_clock() override {}

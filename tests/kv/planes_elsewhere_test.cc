@@ -208,26 +208,19 @@ TEST(PlanesElsewhereTest, CommitsAndCopiesAreWrittenDownInOrder) {
   EXPECT_TRUE(here.moves().empty());
 }
 
-TEST(PlanesElsewhereTest, WindowsAndStatesAreRefused) {
+TEST(PlanesElsewhereTest, WindowsAreRefused) {
   ModelConfig windows = config_of();
   windows.windows = {0, 100, 100};
   KvCache::Creation creation = {.positions = kPositions,
                                 .sequences = 1,
                                 .windows = {.rows = 64, .sequences = 1},
                                 .planes = KvCache::Planes::kElsewhere};
-  Status status = KvCache::create(windows, creation).status();
+  const Status status = KvCache::create(windows, creation).status();
   EXPECT_EQ(status.code(), StatusCode::kUnsupported);
   EXPECT_NE(status.message().find("windows"), std::string::npos) << status.message();
   // With a place for every page they are as other layers.
   creation.windows.rows = 0;
   EXPECT_TRUE(KvCache::create(windows, creation).ok());
-  ModelConfig states = config_of();
-  states.kv_sources = {};
-  states.linear = {.heads = 1, .key_heads = 1, .key_dim = 16, .value_dim = 16, .taps = 2};
-  states.linear_layers = {false, true, false};
-  status = KvCache::create(states, creation).status();
-  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
-  EXPECT_NE(status.message().find("states"), std::string::npos) << status.message();
 }
 
 }  // namespace aerie::planes_elsewhere_test

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -34,13 +35,28 @@ float state_of(const std::vector<PrefixKey>& tokens, size_t count) {
   return state;
 }
 
-// A model whose layers do that.
+// A model whose layers do that. Those from `here` on have their states with it, not with the cache.
 class Texts {
  public:
-  Texts(int pages, int sequences, const KvCache::States& states)
-      : cache_(std::move(KvCache::create(config_of(), int64_t{pages} * kPage, sequences,
-                                         kernels::KvType::kF16, states))
-                   .value()) {}
+  static constexpr int kAllHere = 3;
+
+  Texts(int pages, int sequences, const KvCache::States& states, int here = kAllHere)
+      : cache_(std::move(KvCache::create(config_of(),
+                                         {.positions = int64_t{pages} * kPage,
+                                          .sequences = sequences,
+                                          .states = states,
+                                          .planes = here < kAllHere ? KvCache::Planes::kElsewhere
+                                                                    : KvCache::Planes::kHere,
+                                          .here = here < kAllHere ? here : 0}))
+                   .value()) {
+    const StateStore& store = *cache_.states();
+    for (int plane = store.planes_here(); plane < store.planes(); ++plane) {
+      const auto at = static_cast<size_t>(plane);
+      states_[at].resize(static_cast<size_t>(store.sizes().slots() * store.layout().state()), NAN);
+      records_[at].resize(static_cast<size_t>(store.sizes().records * store.layout().record()),
+                          NAN);
+    }
+  }
 
   struct Text {
     KvCache::Id id = -1;
@@ -116,7 +132,7 @@ class Texts {
       }
       const auto records = states().records(text.id, base, cache_.committed(text.id));
       for (size_t i = 0; i < records.size(); ++i) {
-        const float* record = states().records(plane) + records[i] * states().layout().record();
+        const float* record = records_of(plane) + records[i] * states().layout().record();
         EXPECT_EQ(record[states().layout().changes()],
                   static_cast<float>(text.tokens[static_cast<size_t>(base) + i]));
       }
@@ -125,12 +141,41 @@ class Texts {
 
  private:
   float& value(int plane, int32_t slot) {
-    return states().states(plane)[slot * states().layout().state()];
+    return states_of(plane)[slot * states().layout().state()];
+  }
+  // Where they lie, with all moves made.
+  float* states_of(int plane) {
+    if (plane < states().planes_here()) return states().states(plane);
+    make_moves();
+    return states_[static_cast<size_t>(plane)].data();
+  }
+  float* records_of(int plane) {
+    if (plane < states().planes_here()) return states().records(plane);
+    return records_[static_cast<size_t>(plane)].data();
+  }
+  void make_moves() {
+    const kernels::StateLayout& layout = states().layout();
+    for (const StateMove& move : states().moves()) {
+      for (int plane = states().planes_here(); plane < 2; ++plane) {
+        if (move.kind != StateMove::Kind::kCopy && move.plane != plane) continue;
+        float* all = states_[static_cast<size_t>(plane)].data();
+        float* to = all + move.to * layout.state();
+        if (move.kind == StateMove::Kind::kClear) {
+          std::fill_n(to, layout.state(), 0.0f);
+        } else if (move.kind == StateMove::Kind::kCopy) {
+          std::copy_n(all + move.from * layout.state(), layout.state(), to);
+        } else {
+          kernels::apply_record(layout, records_of(plane) + move.from * layout.record(), to);
+        }
+      }
+    }
+    states().clear_moves();
   }
   void write(int plane, int32_t index, PrefixKey token) {
     ASSERT_GE(index, 0);
     const kernels::StateLayout& layout = states().layout();
-    float* record = states().records(plane) + index * layout.record();
+    make_moves();  // which may read what was there
+    float* record = records_of(plane) + index * layout.record();
     std::fill_n(record, layout.record(), 0.0f);
     record[0] = 1.0f;
     record[layout.changes()] = static_cast<float>(token);
@@ -140,17 +185,18 @@ class Texts {
   void settle(const Text& text) {
     for (int plane = 0; plane < 2; ++plane) {
       const int base = states().base(text.id, plane), end = cache_.committed(text.id);
-      float* state = states().states(plane) + states().slot(text.id) * states().layout().state();
+      float* state = states_of(plane) + states().slot(text.id) * states().layout().state();
       if (base == 0) std::fill_n(state, states().layout().state(), 0.0f);
       for (const int32_t record : states().records(text.id, base, end)) {
         kernels::apply_record(states().layout(),
-                              states().records(plane) + record * states().layout().record(), state);
+                              records_of(plane) + record * states().layout().record(), state);
       }
       states().advance(text.id, plane, end);
     }
   }
 
   KvCache cache_;
+  std::array<std::vector<float>, 2> states_, records_;  // [plane], of those elsewhere
 };
 
 std::vector<PrefixKey> tokens_of(std::mt19937& random, int count) {
@@ -241,12 +287,16 @@ TEST(StateStore, BeginningsAreFoundWhereThereIsASnapshot) {
   EXPECT_EQ(texts.states().snapshots(), 0);
 }
 
-// Everything at once, against lists of tokens.
-TEST(StateStore, FollowsItsTexts) {
+// Everything at once, against lists of tokens; with the states here, elsewhere, and of a model that
+// is divided.
+class StatesOf : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(LayersHere, StatesOf, testing::Values(Texts::kAllHere, 0, 1));
+
+TEST_P(StatesOf, FollowTheirTexts) {
   int reused = 0;
   for (unsigned seed = 0; seed < 30; ++seed) {
     std::mt19937 random(seed);
-    Texts texts(12, 3, {24, static_cast<int>(seed % 4)});
+    Texts texts(12, 3, {24, static_cast<int>(seed % 4)}, GetParam());
     std::vector<std::vector<PrefixKey>> known = {tokens_of(random, 200)};
     std::vector<Texts::Text> open;
     for (int step = 0; step < 400; ++step) {
@@ -293,6 +343,41 @@ TEST(StateStore, FollowsItsTexts) {
     EXPECT_EQ(texts.states().free_records(), 24) << seed;
   }
   EXPECT_GT(reused, 2000);
+}
+
+TEST(StateMovesTest, MayGather) {
+  Texts texts(8, 2, {16, 2}, 0);
+  const std::vector<PrefixKey> prompt(70, 2);
+  Texts::Text first = texts.open();
+  ASSERT_TRUE(texts.read(first, prompt, 64));
+  texts.keep(first);
+  size_t most = 0;
+  for (int i = 0; i < 40'000; ++i) {
+    const KvCache::Id id = *texts.cache().open();
+    ASSERT_EQ(texts.cache().adopt(id, prompt), 64);
+    texts.cache().close(id);
+    most = std::max(most, texts.states().moves().size());
+  }
+  EXPECT_LE(most, StateMoves::kMany);
+  const Texts::Text last = texts.open(prompt);  // expects the state
+  EXPECT_EQ(last.tokens.size(), 64u);
+}
+
+// What is overwritten later is left out, but not what is read in between.
+TEST(StateMovesTest, KeepsWhatIsRead) {
+  using Kind = StateMove::Kind;
+  StateMoves moves(2, 4);
+  moves.add({Kind::kClear, 0, 0, 1});  // read by the copy
+  moves.add({Kind::kApply, 1, 5, 1});  // the same
+  moves.add({Kind::kCopy, 0, 1, 2});
+  moves.add({Kind::kApply, 0, 6, 3});  // overwritten below
+  for (size_t i = 4; i < StateMoves::kMany; ++i) moves.add({Kind::kCopy, 0, 2, 3});
+  ASSERT_EQ(moves.list().size(), 4u);
+  EXPECT_EQ(moves.list()[0].kind, Kind::kClear);
+  EXPECT_EQ(moves.list()[1].kind, Kind::kApply);
+  EXPECT_EQ(moves.list()[1].from, 5);
+  EXPECT_EQ(moves.list()[2].to, 2);
+  EXPECT_EQ(moves.list()[3].to, 3);
 }
 
 }  // namespace aerie::state_store_test

@@ -155,7 +155,9 @@ class PlaceWarp {
 
   SIMT_DEV void run() {
     const int dim = a_.shape.head_dim, heads = a_.heads;
-    const float* x = a_.qkv + static_cast<int64_t>(row_) * a_.stride + head_ * dim;
+    const int apart = a_.queries_apart > 0 ? a_.queries_apart : dim;
+    const float* x = a_.qkv + static_cast<int64_t>(row_) * a_.stride +
+                     (head_ < heads ? head_ * apart : heads * apart + (head_ - heads) * dim);
     float2 pairs[kPairs];
     load_pairs(x, pairs);
     load_turns();
@@ -311,6 +313,13 @@ __global__ void __launch_bounds__(kRowThreads)
   uint16_t* plane = a.planes[blockIdx.y];
   for (int i = 0; i < *a.count; ++i) {
     const int from = a.pairs[2 * i], to = a.pairs[2 * i + 1];
+    if (a.shape.value_prefix > 0) {
+      for (int d = static_cast<int>(threadIdx.x); d < dim; d += kRowThreads) {
+        plane[static_cast<int64_t>(to) * dim + d] = plane[static_cast<int64_t>(from) * dim + d];
+      }
+      __syncthreads();
+      continue;
+    }
     const uint16_t* source = plane + head_offset(a.shape, from, kv_head);
     uint16_t* target = plane + head_offset(a.shape, to, kv_head);
     for (int d = static_cast<int>(threadIdx.x); d < dim; d += kRowThreads) {

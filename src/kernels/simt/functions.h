@@ -50,6 +50,18 @@ SIMT_DEV float exp(float x) {
   return p * float_of((half + 127u) << 23) * float_of((whole - half + 127u) << 23);
 }
 
+// The logarithm of 1 + x, of 0 to 1, within 2 units in the last place.
+SIMT_DEV float log_1p(float x) {
+  // Of s = x / (2 + x) it is 2 (s + s^3 / 3 + s^5 / 5 ...).
+  const float s = divide(x, 2.0f + x);
+  const float square = s * s;
+  float p = 0x1.1e97b8p-3f;
+  p = fma(p, square, 0x1.1ecc32p-3f);
+  p = fma(p, square, 0x1.99d0e8p-3f);
+  p = fma(p, square, 0x1.555504p-2f);
+  return 2.0f * fma(p * square, s, s);
+}
+
 // Within 2 units in the last place.
 SIMT_DEV float tanh(float x) {
   const float size = absolute(x);

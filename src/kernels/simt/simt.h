@@ -46,7 +46,7 @@
 //   simt::arrive_last, atomic_add  between blocks
 //   simt::release_dependents, wait_for_previous
 //                                  overlap of launches in order (`dependent` in Shape)
-//   simt::fma, divide, square_root, reciprocal, exp, tanh, erf, ...
+//   simt::fma, divide, square_root, reciprocal, exp, log_1p, tanh, erf, ...
 //                                  the same bits on both
 //   simt::launch(kernel, shape, stream, arguments...)
 //

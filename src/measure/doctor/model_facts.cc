@@ -89,16 +89,19 @@ Expected<ModelFacts> read_model_facts(const std::string& path, int context, kern
   options.max_logits = 1;
   options.max_positions = facts.context;
   facts.weight_bytes = loaded_weight_bytes(file, backend);
+  const int64_t state_bytes =
+      KvCache::state_bytes_needed(config, 1, {.loose_rows = 64, .snapshots = 4});
   facts.cache_bytes =
       KvCache::bytes_needed(config, int64_t{facts.context} + kernels::kPagePositions,
                             kernels::KvType::kF16, {.rows = options.max_rows, .sequences = 2}) +
-      KvCache::state_bytes_needed(config, 1, {.loose_rows = 64, .snapshots = 4});
+      state_bytes;
   facts.work_bytes = working_bytes(config, options);
   facts.device_status = supported_by_device(file);
   if (facts.device_status.ok()) {
     facts.device_weight_bytes = device_weight_bytes(file);
     facts.device_cache_bytes =
-        KvCache::bytes_needed(config, int64_t{facts.context} + kernels::kPagePositions);
+        KvCache::bytes_needed(config, int64_t{facts.context} + kernels::kPagePositions) +
+        state_bytes;
     facts.device_work_bytes = device_working_bytes(file, options);
   }
   AERIE_ASSIGN_OR_RETURN(facts.work, work_of(file));

@@ -21,15 +21,6 @@ double softplus(double x) {
   return x > 20.0 ? x : std::log1p(std::exp(x));
 }
 
-// The position in its sequence that a slot stands for.
-int position_of(const BatchSequence& sequence, int32_t slot) {
-  const int32_t page = slot / kernels::kPagePositions;
-  auto index = static_cast<size_t>(sequence.committed / kernels::kPagePositions);
-  while (index < sequence.pages.size() && sequence.pages[index] != page) ++index;
-  assert(index < sequence.pages.size());
-  return static_cast<int>(index) * kernels::kPagePositions + slot % kernels::kPagePositions;
-}
-
 }  // namespace
 
 LinearRunner::LinearRunner(const Blueprint& blueprint, const ModelOptions& options)
@@ -37,7 +28,8 @@ LinearRunner::LinearRunner(const Blueprint& blueprint, const ModelOptions& optio
       layout_(state_layout(blueprint.config)),
       norm_eps_(blueprint.norm_eps),
       backend_(options.backend),
-      pool_(options.pool) {
+      pool_(options.pool),
+      plan_(options.max_rows) {
   if (shape_.heads == 0) return;
   ones_.assign(static_cast<size_t>(shape_.v_width() / shape_.key_heads), 1.0f);
   const double dim = shape_.key_dim;
@@ -64,11 +56,6 @@ Status LinearRunner::allocate(int max_rows, int threads) {
   for (std::vector<float>* wide : {&v_, &z_, &out_}) wide->resize(rows * width);
   for (std::vector<float>* list : {&beta_, &alpha_, &decay_}) list->resize(rows * heads);
   beta_alpha_.resize(2 * rows * heads);
-  for (std::vector<int32_t>* list : {&sequence_of_, &order_, &next_}) list->reserve(rows);
-  sequences_.reserve(rows);
-  above_.reserve(8 * rows);
-  above_at_.reserve(rows + 1);
-  rows_.reserve(rows);
   state_sequences_.reserve(rows);
   inputs_.reserve(rows * static_cast<size_t>(shape_.taps));
   copies_.reserve(rows * (2 + static_cast<size_t>(shape_.taps)));
@@ -83,100 +70,6 @@ Status LinearRunner::allocate(int max_rows, int threads) {
 void LinearRunner::start(const ForwardBatch& batch) {
   batch_ = &batch;
   planned_ = false;
-}
-
-void LinearRunner::plan(const KvCache& cache, StateStore& states) {
-  plan_sequences(cache);
-  plan_rows(states);
-  plan_children();
-  planned_ = true;
-}
-
-// One for each sequence of the cache, with its rows in order_.
-void LinearRunner::plan_sequences(const KvCache& cache) {
-  sequences_.clear();
-  sequence_of_.clear();
-  for (const BatchSequence& part : batch_->sequences) {
-    assert(part.id >= 0);
-    const auto known = std::ranges::find(sequences_, part.id, &Sequence::id);
-    const auto index = static_cast<int32_t>(known - sequences_.begin());
-    if (known == sequences_.end()) {
-      sequences_.push_back({part.id, cache.committed(part.id), 0, 0, 0});
-    }
-    Sequence& sequence = sequences_[static_cast<size_t>(index)];
-    // What is taken for committed, and is not, is not settled; what is settled by this pass may
-    // count as committed already.
-    sequence.end = std::min(sequence.end, static_cast<int>(part.committed));
-    sequence.settled += part.settled;
-    sequence_of_.push_back(index);
-  }
-  order_.resize(batch_->rows.size());
-  for (const BatchRow& row : batch_->rows) {
-    ++sequences_[static_cast<size_t>(sequence_of_[static_cast<size_t>(row.sequence)])].rows;
-  }
-  size_t first = 0;
-  for (Sequence& sequence : sequences_) {
-    sequence.first_row = first;
-    first += sequence.rows;
-    sequence.rows = 0;
-  }
-  for (size_t r = 0; r < batch_->rows.size(); ++r) {
-    const auto part = static_cast<size_t>(batch_->rows[r].sequence);
-    Sequence& sequence = sequences_[static_cast<size_t>(sequence_of_[part])];
-    order_[sequence.first_row + sequence.rows++] = static_cast<int32_t>(r);
-  }
-}
-
-// What each row goes on from, and where its record goes.
-void LinearRunner::plan_rows(StateStore& states) {
-  rows_.assign(batch_->rows.size(), {});
-  above_.clear();
-  above_at_.clear();
-  for (size_t r = 0; r < batch_->rows.size(); ++r) {
-    const BatchRow& row = batch_->rows[r];
-    const auto part_index = static_cast<size_t>(row.sequence);
-    const BatchSequence& part = batch_->sequences[part_index];
-    const Sequence& sequence = sequences_[static_cast<size_t>(sequence_of_[part_index])];
-    above_at_.push_back(above_.size());
-    rows_[r].parent = row.parent;
-    if (row.parent < 0) {
-      const auto between = states.records(part.id, sequence.end, part.committed);
-      above_.insert(above_.end(), between.begin(), between.end());
-      for (const int32_t slot : row.above) {
-        const int position = position_of(part, slot);
-        above_.push_back(states.records(part.id, position, position + 1).front());
-      }
-    }
-    rows_[r].into[0] = row.snapshot;
-    if (part.settled > 0) continue;
-    const int position = position_of(part, row.slot);
-    rows_[r].record = states.records(part.id, position, position + 1).front();
-    assert(rows_[r].record >= 0);
-  }
-  above_at_.push_back(above_.size());
-  for (size_t r = 0; r < rows_.size(); ++r) {
-    rows_[r].above = std::span(above_).subspan(above_at_[r], above_at_[r + 1] - above_at_[r]);
-  }
-}
-
-// Which states are needed after their row, and kept for later.
-void LinearRunner::plan_children() {
-  next_.assign(rows_.size(), -1);
-  for (const Sequence& sequence : sequences_) {
-    const auto rows = std::span(order_).subspan(sequence.first_row, sequence.rows);
-    assert(sequence.settled == 0 || sequence.settled == static_cast<int>(rows.size()));
-    int32_t kept = 0;
-    for (size_t i = 0; i < rows.size(); ++i) {
-      const auto r = static_cast<size_t>(rows[i]);
-      if (i + 1 < rows.size()) next_[r] = rows[i + 1];
-      if (rows_[r].into[0] >= 0) rows_[r].needed = true;
-      if (rows_[r].parent < 0) continue;
-      StateRow& parent = rows_[static_cast<size_t>(rows_[r].parent)];
-      const bool comes_next = next_[static_cast<size_t>(rows_[r].parent)] == rows[i];
-      parent.needed = true;
-      if (!comes_next && parent.keep < 0) parent.keep = kept++;
-    }
-  }
 }
 
 // The input that came `back` positions before the first row: of settled records, then of the state.
@@ -196,16 +89,15 @@ const float* LinearRunner::settled_input(const StateSequence& sequence, int back
 void LinearRunner::trace_inputs(int32_t row, const float* records, const float* states,
                                 const float** out) {
   int t = layout_.taps - 1;
-  for (;; row = rows_[static_cast<size_t>(row)].parent) {
+  for (;; row = plan_.rows()[static_cast<size_t>(row)].parent) {
     out[t--] = qkv_.data() + row * layout_.channels();
-    if (t < 0 || rows_[static_cast<size_t>(row)].parent < 0) break;
+    if (t < 0 || plan_.rows()[static_cast<size_t>(row)].parent < 0) break;
   }
-  const std::span<const int32_t> above = rows_[static_cast<size_t>(row)].above;
+  const std::span<const int32_t> above = plan_.rows()[static_cast<size_t>(row)].above;
   for (size_t i = above.size(); t >= 0 && i-- > 0;) {
     out[t--] = records + above[i] * layout_.record() + layout_.input();
   }
-  const auto part = static_cast<size_t>(batch_->rows[static_cast<size_t>(row)].sequence);
-  const StateSequence& sequence = state_sequences_[static_cast<size_t>(sequence_of_[part])];
+  const StateSequence& sequence = state_sequences_[plan_.sequence_of(static_cast<size_t>(row))];
   for (int back = 1; t >= 0; ++back) out[t--] = settled_input(sequence, back, records, states);
 }
 
@@ -223,24 +115,24 @@ void LinearRunner::settle_inputs(const StateSequence& sequence, const float* rec
 void LinearRunner::set_inputs(StateStore& store, int plane) {
   float *states = store.states(plane), *records = store.records(plane);
   state_sequences_.clear();
-  for (const Sequence& sequence : sequences_) {
+  for (const StatePlan::Sequence& sequence : plan_.sequences()) {
     const int base = store.base(sequence.id, plane);
     assert(base <= sequence.end);
     state_sequences_.push_back({store.slot(sequence.id), base == 0,
                                 store.records(sequence.id, base, sequence.end),
-                                std::span(order_).subspan(sequence.first_row, sequence.rows)});
+                                plan_.rows_of(sequence)});
     if (sequence.settled == 0) continue;
-    StateRow& last = rows_[static_cast<size_t>(state_sequences_.back().rows.back())];
+    StateRow& last = plan_.rows()[static_cast<size_t>(state_sequences_.back().rows.back())];
     last.needed = true;
     last.into[1] = store.slot(sequence.id);
   }
   const auto taps = static_cast<size_t>(layout_.taps);
-  inputs_.resize(rows_.size() * taps);
+  inputs_.resize(plan_.rows().size() * taps);
   copies_.clear();
-  for (const int32_t r : order_) {
+  for (const int32_t r : plan_.order()) {
     const float** inputs = inputs_.data() + static_cast<size_t>(r) * taps;
     trace_inputs(r, records, states, inputs);
-    const StateRow& row = rows_[static_cast<size_t>(r)];
+    const StateRow& row = plan_.rows()[static_cast<size_t>(r)];
     if (row.record >= 0) {
       copies_.push_back(
           {inputs[taps - 1], records + row.record * layout_.record() + layout_.input()});
@@ -253,8 +145,8 @@ void LinearRunner::set_inputs(StateStore& store, int plane) {
       }
     }
   }
-  for (size_t s = 0; s < sequences_.size(); ++s) {
-    if (state_sequences_[s].settled.empty() || sequences_[s].settled > 0) continue;
+  for (size_t s = 0; s < state_sequences_.size(); ++s) {
+    if (state_sequences_[s].settled.empty() || plan_.sequences()[s].settled > 0) continue;
     settle_inputs(state_sequences_[s], records, states);
   }
 }
@@ -264,7 +156,7 @@ void LinearRunner::make_gates(const LinearAttentionWeights& layer) {
   const auto heads = static_cast<size_t>(shape_.heads);
   const size_t together = heads / static_cast<size_t>(shape_.key_heads);
   const bool joint = layer.beta_alpha.weight.n > 0;
-  const auto rows = static_cast<int64_t>(rows_.size());
+  const auto rows = static_cast<int64_t>(plan_.rows().size());
   pool_->parallel_for(rows, 16, [&](int64_t begin, int64_t end, int) {
     for (auto r = static_cast<size_t>(begin); r < static_cast<size_t>(end); ++r) {
       for (size_t h = 0; h < heads; ++h) {
@@ -286,7 +178,7 @@ void LinearRunner::make_gates(const LinearAttentionWeights& layer) {
 // The step is softplus(a + step): beta is the step, decay = e^(rate step).
 void LinearRunner::make_steps(const LinearAttentionWeights& layer) {
   const auto heads = static_cast<size_t>(shape_.heads);
-  const auto rows = static_cast<int64_t>(rows_.size());
+  const auto rows = static_cast<int64_t>(plan_.rows().size());
   pool_->parallel_for(rows, 16, [&](int64_t begin, int64_t end, int) {
     for (auto r = static_cast<size_t>(begin); r < static_cast<size_t>(end); ++r) {
       for (size_t h = 0; h < heads; ++h) {
@@ -323,7 +215,7 @@ void LinearRunner::project(const LinearAttentionWeights& layer, const Activation
 }
 
 void LinearRunner::gate_input() {
-  const auto end = static_cast<int64_t>(rows_.size()) * shape_.plain;
+  const auto end = static_cast<int64_t>(plan_.rows().size()) * shape_.plain;
   pool_->parallel_for(end, kElementGrain, [&](int64_t begin, int64_t stop, int) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(stop); ++i) qkv_[i] *= v_[i];
   });
@@ -345,7 +237,7 @@ void LinearRunner::convolve(const LinearAttentionWeights& layer) {
 }
 
 void LinearRunner::normalize_keys() {
-  const auto rows = static_cast<int64_t>(rows_.size());
+  const auto rows = static_cast<int64_t>(plan_.rows().size());
   const double eps = kHeadEps / shape_.key_dim;
   backend_->rms_norm_heads(*pool_, q_.data(), rows, shape_.key_heads, shape_.key_dim,
                            query_norm_.data(), eps);
@@ -363,7 +255,7 @@ void LinearRunner::remember(StateStore& states, int plane) {
   args.beta = beta_.data();
   args.out = out_.data();
   args.sequences = state_sequences_;
-  args.rows = rows_;
+  args.rows = plan_.rows();
   args.states = states.states(plane);
   args.records = states.records(plane);
   args.workspace = &workspace_;
@@ -373,7 +265,7 @@ void LinearRunner::remember(StateStore& states, int plane) {
 
 // norm(silu(z) (out + skip v)), where the values that belong to a key head have a norm together.
 void LinearRunner::finish_state_space(const LinearAttentionWeights& layer) {
-  const auto rows = static_cast<int64_t>(rows_.size());
+  const auto rows = static_cast<int64_t>(plan_.rows().size());
   const auto width = static_cast<size_t>(shape_.v_width());
   const auto dim = static_cast<size_t>(shape_.value_dim);
   pool_->parallel_for(rows * shape_.heads, 16, [&](int64_t begin, int64_t end, int) {
@@ -399,7 +291,7 @@ void LinearRunner::finish_state_space(const LinearAttentionWeights& layer) {
 
 void LinearRunner::finish_short_conv() {
   const int64_t width = shape_.plain;
-  pool_->parallel_for(std::ssize(rows_), kRowGrain, [&](int64_t begin, int64_t end, int) {
+  pool_->parallel_for(std::ssize(plan_.rows()), kRowGrain, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
       const float *gate = z_.data() + r * width, *out = out_.data() + r * width;
       float* to = gated_.row(r);
@@ -410,7 +302,7 @@ void LinearRunner::finish_short_conv() {
 }
 
 void LinearRunner::finish(const LinearAttentionWeights& layer) {
-  const auto rows = static_cast<int64_t>(rows_.size());
+  const auto rows = static_cast<int64_t>(plan_.rows().size());
   prepare_activations(*backend_, rows, shape_.out_width(), {&layer.out}, gated_);
   if (shape_.kind == LinearKind::kStateSpace) return finish_state_space(layer);
   if (shape_.kind == LinearKind::kShortConv) return finish_short_conv();
@@ -422,7 +314,8 @@ void LinearRunner::finish(const LinearAttentionWeights& layer) {
 const Activations& LinearRunner::run(const LinearAttentionWeights& layer, const Activations& x,
                                      KvCache& cache, int plane) {
   StateStore& states = *cache.states();
-  if (!planned_) plan(cache, states);
+  if (!planned_) plan_.build(*batch_, cache);
+  planned_ = true;
   project(layer, x);
   set_inputs(states, plane);
   convolve(layer);
@@ -433,7 +326,7 @@ const Activations& LinearRunner::run(const LinearAttentionWeights& layer, const 
     make_steps(layer);
   }
   if (shape_.heads > 0) remember(states, plane);
-  for (const Sequence& sequence : sequences_) {
+  for (const StatePlan::Sequence& sequence : plan_.sequences()) {
     states.advance(sequence.id, plane, sequence.end + sequence.settled);
   }
   finish(layer);

@@ -11,6 +11,7 @@
 #include "core/forward_batch.h"
 #include "kernels/backend.h"
 #include "kv/kv_cache.h"
+#include "model/attention/state_plan.h"
 #include "model/blueprint.h"
 #include "model/model.h"
 #include "model/transformer_weights.h"
@@ -35,21 +36,8 @@ class LinearRunner {
                                   const kernels::Activations& x, KvCache& cache, int plane);
 
  private:
-  // A sequence of the cache; those of the batch may be several that differ in what they take for
-  // committed.
-  struct Sequence {
-    int32_t id = -1;
-    int end = 0;                     // what is committed: records before it go into the state
-    int settled = 0;                 // rows that will be
-    size_t first_row = 0, rows = 0;  // in order_
-  };
-
   LinearRunner(const Blueprint& blueprint, const ModelOptions& options);
   Status allocate(int max_rows, int threads);
-  void plan(const KvCache& cache, StateStore& states);
-  void plan_sequences(const KvCache& cache);
-  void plan_rows(StateStore& states);
-  void plan_children();
   void set_inputs(StateStore& states, int plane);
   void trace_inputs(int32_t row, const float* records, const float* states, const float** out);
   void settle_inputs(const kernels::StateSequence& sequence, const float* records, float* states);
@@ -77,13 +65,7 @@ class LinearRunner {
   // The pass under way.
   const ForwardBatch* batch_ = nullptr;
   bool planned_ = false;
-  std::vector<Sequence> sequences_;
-  std::vector<int32_t> sequence_of_;  // [batch's sequence]
-  std::vector<int32_t> order_;        // rows by sequence
-  std::vector<int32_t> above_;
-  std::vector<size_t> above_at_;  // [row]: where its part of above_ begins
-  std::vector<int32_t> next_;     // [row]: the row of the sequence that comes next
-  std::vector<kernels::StateRow> rows_;
+  StatePlan plan_;
   std::vector<kernels::StateSequence> state_sequences_;
 
   // The layer under way.

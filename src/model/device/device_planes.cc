@@ -28,27 +28,36 @@ Status DevicePlanes::add(KvCache& cache) {
   }
   Of of;
   of.id = next_id_++;
-  of.shape = {layout.kv_heads, layout.head_dim};
+  of.shape = {layout.kv_heads, layout.head_dim, layout.value_prefix};
   const int64_t bytes = cache.pages() * layout.page();
-  const auto layers = static_cast<size_t>(cache.layers() - cache.creation().here);
-  AERIE_ASSIGN_OR_RETURN(
-      of.memory, DeviceMemory::allocate(device_, static_cast<size_t>(bytes) * layers, "the cache"));
-  for (size_t i = 0; i < layers; ++i) {
-    of.planes.push_back(
-        reinterpret_cast<uint16_t*>(of.memory.as<std::byte>() + static_cast<int64_t>(i) * bytes));
+  std::vector<uint16_t*> table;
+  for (int layer = cache.creation().here; layer < cache.layers(); ++layer) {
+    of.entries += cache.keeps_state(layer) ? 0 : 1;
   }
-  const size_t table = layers * sizeof(uint16_t*);
-  AERIE_ASSIGN_OR_RETURN(of.table, DeviceMemory::allocate(device_, table, "the cache"));
-  device_.copy_in(of.table.as<void>(), of.planes.data(), table);
+  const auto entries = static_cast<size_t>(of.entries);
+  AERIE_ASSIGN_OR_RETURN(
+      of.memory,
+      DeviceMemory::allocate(device_, static_cast<size_t>(bytes) * entries, "the cache"));
+  for (int layer = cache.creation().here; layer < cache.layers(); ++layer) {
+    of.planes.push_back(nullptr);
+    if (cache.keeps_state(layer)) continue;
+    auto* at = of.memory.as<std::byte>() + std::ssize(table) * bytes;
+    of.planes.back() = table.emplace_back(reinterpret_cast<uint16_t*>(at));
+  }
+  AERIE_ASSIGN_OR_RETURN(of.table,
+                         DeviceMemory::allocate(device_, entries * sizeof(uint16_t*), "the cache"));
+  AERIE_ASSIGN_OR_RETURN(of.states, StateMemory::create(cache, device_));
+  device_.copy_in(of.table.as<void>(), table.data(), entries * sizeof(uint16_t*));
   if (!device_.wait()) return internal_error("{}", device_.error());
   caches_.insert_or_assign(&cache, std::move(of));
   return {};
 }
 
 void DevicePlanes::make_moves(KvCache& cache) {
-  const Of& to = of(cache);
+  Of& to = caches_.at(&cache);
+  to.states.make_moves(cache);
   std::span<const SlotMove> moves = cache.moves();
-  if (to.planes.empty()) moves = {};  // all layers' are with the cache
+  if (to.entries == 0) moves = {};  // all layers' are with the cache, or are states
   bool first = true;
   while (!moves.empty()) {
     if (!first) device_.wait();  // for the memory that the last ones are sent from
@@ -65,7 +74,7 @@ void DevicePlanes::make_moves(KvCache& cache) {
     args.count = moves_.as<int32_t>();
     args.pairs = moves_.as<int32_t>() + 1;
     args.planes = to.table.as<uint16_t* const>();
-    args.layers = static_cast<int>(to.planes.size());
+    args.layers = to.entries;
     args.shape = to.shape;
     device_.move_entries(args);
     moves = moves.subspan(count);

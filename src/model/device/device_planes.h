@@ -1,4 +1,4 @@
-// The planes of caches in a device's memory: keys and values of each layer.
+// The planes of caches in a device's memory: keys and values of each layer, or its states.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,20 @@
 #include "kernels/device/device.h"
 #include "kv/kv_cache.h"
 #include "model/device/device_memory.h"
+#include "model/device/linear/state_memory.h"
 
 namespace aerie {
 
 class DevicePlanes {
  public:
   struct Of {
-    int id = 0;  // no other cache has or had it
-    std::vector<uint16_t*> planes;
+    int id = 0;                     // no other cache has or had it
+    std::vector<uint16_t*> planes;  // by layer; null for one that keeps states
     DeviceMemory memory;
-    DeviceMemory table;  // of their addresses
+    DeviceMemory table;  // of the addresses of those that are there
+    int entries = 0;     // how many these are
     device::CacheShape shape;
+    StateMemory states;
   };
 
   explicit DevicePlanes(device::Device& device) : device_(device) {}

@@ -29,8 +29,12 @@ Expected<DeviceRunner> DeviceRunner::create(const Blueprint& blueprint, const Mo
                          DeviceBuffers::create(device, sizes, blueprint, options));
   AERIE_ASSIGN_OR_RETURN(DeviceExpertRunner experts,
                          DeviceExpertRunner::create(blueprint, options.max_rows, device));
+  AERIE_ASSIGN_OR_RETURN(DeviceLatentRunner latent,
+                         DeviceLatentRunner::create(blueprint, options.max_rows, device));
+  AERIE_ASSIGN_OR_RETURN(DeviceLinearRunner linear,
+                         DeviceLinearRunner::create(blueprint, options.max_rows, device));
   DeviceRunner runner(blueprint, sizes, device, std::move(input), std::move(buffers),
-                      std::move(experts));
+                      std::move(experts), std::move(latent), std::move(linear));
   AERIE_RETURN_IF_ERROR(
       runner.top_.allocate(device, sizes.wanted, 1, sizes.logit_width, sizes.ranks));
   return runner;
@@ -58,8 +62,9 @@ device::Product DeviceRunner::product(device::PassCount rows, int most_rows, con
   return p;
 }
 
-// Queries, keys and values: those of one kind at a time.
-void DeviceRunner::project(const DeviceLayer& layer, const Input& input) {
+// Into `projected`, side by side: those of one kind at a time, of which all but the last have whole
+// panels.
+void DeviceRunner::project(std::span<const device::Matrix> matrices, const Input& input) {
   device::Product p;
   p.rows = input_.count(device::kRowCount);
   p.most_rows = shape_->sizes.rows;
@@ -70,13 +75,16 @@ void DeviceRunner::project(const DeviceLayer& layer, const Input& input) {
   if (input.x == buffers_.input.as<uint16_t>()) p.ordered = buffers_.ordered.as<void>();
   p.y = buffers_.projected.as<float>();
   p.y_stride = sizes_.projected;
-  for (size_t i = 0; i < layer.inputs.size();) {
+  constexpr int kAtOnce = std::extent_v<decltype(p.w)>;
+  for (size_t i = 0; i < matrices.size();) {
     p.matrices = 0;
     int outputs = 0;
-    for (; i < layer.inputs.size() && (p.matrices == 0 || layer.inputs[i].kind == p.w[0].kind);
+    // What is behind a panel that is not whole would begin behind the panel.
+    for (; i < matrices.size() && p.matrices < kAtOnce && outputs % device::kPanel == 0 &&
+           (p.matrices == 0 || matrices[i].kind == p.w[0].kind);
          ++i) {
-      p.w[p.matrices++] = layer.inputs[i];
-      outputs += layer.inputs[i].n;
+      p.w[p.matrices++] = matrices[i];
+      outputs += matrices[i].n;
     }
     device_->product(p);
     p.y += outputs;
@@ -85,12 +93,16 @@ void DeviceRunner::project(const DeviceLayer& layer, const Input& input) {
 
 void DeviceRunner::place(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane) {
   const ModelConfig& config = blueprint_.config;
+  if (layer.latent.any()) {
+    return latent_.place(layer.latent, latent_input(plan), buffers_.queries.as<uint16_t>(), plane);
+  }
   device::Place place;
   place.pass = input_.pass();
   place.most_rows = shape_->sizes.rows;
   place.qkv = buffers_.projected.as<float>();
   place.stride = sizes_.projected;
   place.heads = config.heads;
+  if (blueprint_.attention_gate) place.queries_apart = 2 * config.head_dim;
   place.shape = {config.kv_heads, config.head_dim};
   place.query_norm = layer.query_norm;
   place.key_norm = layer.key_norm;
@@ -109,9 +121,15 @@ void DeviceRunner::place(const DeviceLayer& layer, const LayerPlan& plan, uint16
   device_->place(place);
 }
 
+DeviceLatentRunner::Input DeviceRunner::latent_input(const LayerPlan& plan) const {
+  return {input_.pass(),    shape_->sizes.rows,          buffers_.projected.as<float>(),
+          sizes_.projected, buffers_.ordered.as<void>(), input_.turns(plan.rope),
+          input_.stride()};
+}
+
 void DeviceRunner::attend(const DeviceLayer& layer, const LayerPlan& plan, const uint16_t* plane) {
   const ModelConfig& config = blueprint_.config;
-  const device::CacheShape shape = {config.kv_heads, config.head_dim};
+  const device::CacheShape shape = cache_shape(config);
   device::Attend attend;
   attend.pass = plan.sees_chain ? input_.chains() : input_.pass();
   attend.most_rows = shape_->sizes.rows;
@@ -130,6 +148,7 @@ void DeviceRunner::attend(const DeviceLayer& layer, const LayerPlan& plan, const
   attend.arrived = buffers_.arrived.as<unsigned>();
   attend.out = buffers_.attended.as<uint16_t>();
   attend.out_stride = sizes_.attended;
+  if (layer.latent.any()) latent_.receive(attend);
   // As many tiles at a time as there is room for what their chunks give.
   const int64_t of_tile =
       device::partial_floats(shape, config.heads, sizes_.limits.tile_rows, attend.most_chunks);
@@ -140,6 +159,28 @@ void DeviceRunner::attend(const DeviceLayer& layer, const LayerPlan& plan, const
     attend.most_tiles = std::min(at_once, shape_->sizes.tiles - first);
     device_->attend(attend);
   }
+  if (layer.latent.any()) {
+    latent_.finish(layer.latent, latent_input(plan), buffers_.attended.as<uint16_t>(),
+                   sizes_.attended);
+  }
+  if (blueprint_.attention_gate) gate_attended();
+}
+
+// A head's gate lies behind its queries.
+void DeviceRunner::gate_attended() {
+  const ModelConfig& config = blueprint_.config;
+  device::GateHeads gate;
+  gate.rows = input_.count(device::kRowCount);
+  gate.most_rows = shape_->sizes.rows;
+  gate.heads = config.heads;
+  gate.dim = config.head_dim;
+  gate.by = device::GateHeads::By::kSigmoid;
+  gate.gates = buffers_.projected.as<float>() + config.head_dim;
+  gate.gates_stride = sizes_.projected;
+  gate.gates_apart = 2 * config.head_dim;
+  gate.out = buffers_.attended.as<uint16_t>();
+  gate.out_stride = sizes_.attended;
+  device_->gate_heads(gate);
 }
 
 // The residual stream += norm(matrix x), or matrix x where there is no norm after it, or a multiple
@@ -207,11 +248,29 @@ void DeviceRunner::feed_forward(const DeviceLayer& layer, const float* next_norm
 
 void DeviceRunner::run_layer(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane,
                              const Input& input, const float* next_norm) {
-  project(layer, input);
+  project(layer.inputs, input);
   place(layer, plan, plane);
   attend(layer, plan, plane);
   add_to_stream(layer.o, buffers_.attended, sizes_.attended, layer.attention_post_norm,
                 layer.ffn_norm);
+  feed_forward(layer, next_norm);
+}
+
+// `plane`: of the device's; `number`: of the layer among those of the pass that keep states.
+void DeviceRunner::run_linear(const DeviceLayer& layer, const StateMemory& states, int plane,
+                              int number, const float* next_norm) {
+  project(layer.linear.inputs, normed_stream());
+  DeviceLinearRunner::Input input;
+  input.pass = input_.states(number);
+  input.most_rows = shape_->sizes.rows;
+  input.most_sequences = shape_->sizes.state_sequences;
+  input.projected = buffers_.projected.as<float>();
+  input.stride = sizes_.projected;
+  input.states = states.states(plane);
+  input.records = states.records(plane);
+  linear_.run(layer.linear, input);
+  add_to_stream(layer.linear.out, linear_.gated(), linear_gated_width(blueprint_.config),
+                layer.attention_post_norm, layer.ffn_norm);
   feed_forward(layer, next_norm);
 }
 
@@ -307,7 +366,7 @@ void DeviceRunner::begin(const float* norm) {
 }
 
 void DeviceRunner::run(const DeviceWeights& weights, const PassShape& shape,
-                       std::span<uint16_t* const> planes) {
+                       const DevicePlanes::Of& planes) {
   start(shape);
   const auto is_skipped = [&](int layer) {
     return std::ranges::binary_search(shape.skipped, layer);
@@ -319,7 +378,11 @@ void DeviceRunner::run(const DeviceWeights& weights, const PassShape& shape,
     return weights.layers[static_cast<size_t>(layer)].attention_norm;
   };
   if (const float* norm = norm_from(shape.first_layer); norm != nullptr) begin(norm);
-  int skipped = 0;
+  const ModelConfig& config = blueprint_.config;
+  int skipped = 0, state_plane = 0, number = 0;
+  for (int i = weights.first_layer; i < shape.first_layer; ++i) {
+    state_plane += config.is_linear(i) ? 1 : 0;
+  }
   for (int i = shape.first_layer; i < shape.end_layer; ++i) {
     tap(i);
     if (is_skipped(i)) {
@@ -327,8 +390,12 @@ void DeviceRunner::run(const DeviceWeights& weights, const PassShape& shape,
       continue;
     }
     const auto at = static_cast<size_t>(i);
+    if (config.is_linear(i)) {
+      run_linear(weights.layers[at], planes.states, state_plane++, number++, norm_from(i + 1));
+      continue;
+    }
     const auto plane = static_cast<size_t>(i - weights.first_layer - skipped);
-    run_layer(weights.layers[at], blueprint_.layers[at], planes[plane], normed_stream(),
+    run_layer(weights.layers[at], blueprint_.layers[at], planes.planes[plane], normed_stream(),
               norm_from(i + 1));
   }
   tap(shape.end_layer);

@@ -6,10 +6,13 @@
 #include "base/status.h"
 #include "kernels/device/device.h"
 #include "model/blueprint.h"
+#include "model/device/attention/device_latent.h"
 #include "model/device/device_buffers.h"
 #include "model/device/device_experts.h"
+#include "model/device/device_planes.h"
 #include "model/device/device_top.h"
 #include "model/device/device_weights.h"
+#include "model/device/linear/device_linear.h"
 #include "model/device/pass/pass_graphs.h"
 #include "model/device/pass/pass_input.h"
 #include "model/model.h"
@@ -34,7 +37,7 @@ class DeviceRunner {
   // The pass that the input was built and sent for, in a cache with these planes, the first of
   // which is of the first layer that there are weights of. Logits, states, taps and best tokens are
   // in the buffers then.
-  void run(const DeviceWeights& weights, const PassShape& shape, std::span<uint16_t* const> planes);
+  void run(const DeviceWeights& weights, const PassShape& shape, const DevicePlanes::Of& planes);
 
   // What queries, keys and values of a layer are products of: bfloat16 rows as device::Product
   // takes them.
@@ -57,7 +60,7 @@ class DeviceRunner {
   // Keys and values of this input, and no more.
   void remember(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane,
                 const Input& input) {
-    project(layer, input);
+    project(layer.inputs, input);
     place(layer, plan, plane);
   }
   void run_layer(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane) {
@@ -67,13 +70,16 @@ class DeviceRunner {
 
  private:
   DeviceRunner(const Blueprint& blueprint, const DeviceSizes& sizes, device::Device& device,
-               PassInput input, DeviceBuffers buffers, DeviceExpertRunner experts)
+               PassInput input, DeviceBuffers buffers, DeviceExpertRunner experts,
+               DeviceLatentRunner latent, DeviceLinearRunner linear)
       : blueprint_(blueprint),
         sizes_(sizes),
         device_(&device),
         input_(std::move(input)),
         buffers_(std::move(buffers)),
-        experts_(std::move(experts)) {}
+        experts_(std::move(experts)),
+        latent_(std::move(latent)),
+        linear_(std::move(linear)) {}
 
   void begin(const float* norm);
   Input normed_stream() const {
@@ -81,9 +87,13 @@ class DeviceRunner {
   }
   void run_layer(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane,
                  const Input& input, const float* next_norm);
-  void project(const DeviceLayer& layer, const Input& input);
+  void run_linear(const DeviceLayer& layer, const StateMemory& states, int plane, int number,
+                  const float* next_norm);
+  void project(std::span<const device::Matrix> matrices, const Input& input);
   void place(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane);
   void attend(const DeviceLayer& layer, const LayerPlan& plan, const uint16_t* plane);
+  DeviceLatentRunner::Input latent_input(const LayerPlan& plan) const;
+  void gate_attended();
   void feed_forward(const DeviceLayer& layer, const float* next_norm);
   void run_experts(const DeviceLayer& layer, const float* next_norm);
   void add_to_stream(const device::Matrix& matrix, const DeviceMemory& x, int x_stride,
@@ -102,6 +112,8 @@ class DeviceRunner {
   PassInput input_;
   DeviceBuffers buffers_;
   DeviceExpertRunner experts_;
+  DeviceLatentRunner latent_;
+  DeviceLinearRunner linear_;
   DeviceTop top_;
   const PassShape* shape_ = nullptr;  // of the pass under way
   bool ran_experts_ = false;          // in a layer of it

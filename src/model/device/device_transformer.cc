@@ -49,6 +49,7 @@ class DeviceTransformer final : public Model {
  private:
   void embed(const ForwardBatch& batch);
   PassShape shape_of(const ForwardBatch& batch, const PassSizes& sizes) const;
+  Expected<PassSizes> build(const ForwardBatch& batch, const KvCache& cache);
   bool reads_experts(const ForwardBatch& batch) const;
   void bring_best(size_t wanted, size_t launched);
   void read_best(size_t wanted, size_t launched, ForwardOutputs& out);
@@ -65,6 +66,7 @@ class DeviceTransformer final : public Model {
   DevicePlanes planes_;
   PassGraphs graphs_;
   DeviceLogits logits_;
+  std::vector<int> state_planes_;            // of the layers that the pass under way runs
   DeviceMemory states_, taps_, best_parts_;  // of the host
   DeviceMemory expert_reads_;                // the same; of models with experts alone
   std::vector<BestToken> best_;
@@ -83,6 +85,7 @@ Status DeviceTransformer::allocate() {
   const auto found = static_cast<size_t>(std::max<int64_t>(2, runner_.top().width()));
   AERIE_RETURN_IF_ERROR(host(best_parts_, found * wanted * sizeof(float)));
   best_.reserve(wanted);
+  state_planes_.reserve(static_cast<size_t>(config().layers));
   AERIE_RETURN_IF_ERROR(host(states_, wanted * hidden));
   if (has_experts(blueprint_)) AERIE_RETURN_IF_ERROR(host(expert_reads_, sizeof(int32_t)));
   return host(taps_, static_cast<size_t>(options_.max_rows) *
@@ -196,9 +199,24 @@ void DeviceTransformer::bring_back(const ForwardBatch& batch, const PassSizes& s
   out.taps = {taps_.as<float>(), taps};
 }
 
+// What the device is told of the pass.
+Expected<PassSizes> DeviceTransformer::build(const ForwardBatch& batch, const KvCache& cache) {
+  const Expected<PassSizes> built = runner_.input().build(batch);
+  state_planes_.clear();
+  if (!built.ok() || cache.states() == nullptr) return built;
+  int of_cache = cache.creation().here + batch.first_layer - weights_.first_layer;
+  for (int i = batch.first_layer; i < batch.end_of(config().layers); ++i) {
+    if (std::ranges::binary_search(batch.skipped_layers, i)) continue;
+    if (config().is_linear(i)) state_planes_.push_back(cache.state_plane(of_cache));
+    ++of_cache;
+  }
+  if (state_planes_.empty()) return built;
+  return runner_.input().build_states(batch, cache, state_planes_);
+}
+
 ForwardOutputs DeviceTransformer::forward(const ForwardBatch& batch, KvCache& cache) {
   ForwardOutputs out;
-  const Expected<PassSizes> built = runner_.input().build(batch);
+  const Expected<PassSizes> built = build(batch, cache);
   if (!built.ok()) {
     out.status = built.status();
     return out;
@@ -211,10 +229,11 @@ ForwardOutputs DeviceTransformer::forward(const ForwardBatch& batch, KvCache& ca
   PassShape shape = shape_of(batch, sizes);
   if (sizes.rows <= device::kFewRows) {
     shape.round_up(runner_.input().limits());
-    graphs_.run(shape, planes.id, [&] { runner_.run(weights_, shape, planes.planes); });
+    graphs_.run(shape, planes.id, [&] { runner_.run(weights_, shape, planes); });
   } else {
-    runner_.run(weights_, shape, planes.planes);
+    runner_.run(weights_, shape, planes);
   }
+  if (!state_planes_.empty()) runner_.input().advance_states(cache, state_planes_);
   bring_back(batch, sizes, shape.sizes, out);
   return out;
 }

@@ -132,9 +132,90 @@ TEST_P(DeviceExactExperts, ChangeNoToken) {
   }
 }
 
+// Latents of one part of the layers are the processor's, of the other the device's; sequences are
+// suspended and go on.
+TEST(DeviceExactBatch, DividedWithPrefixesOfLatents) {
+  const auto file = open_family_model("glm4-moe-lite");
+  ASSERT_NE(file, nullptr);
+  Setting setting;
+  setting.target = &*file;
+  setting.positions = 120;
+  setting.device = &test::device_of_tests();
+  setting.first_layer = 1;
+  setting.kind = DraftKind::kNgramTree;
+  setting.chunk = 13;
+  for (const int tokens : {20, 15}) {
+    const double temperature = tokens == 20 ? 0.0 : 0.9;
+    setting.requests.push_back(
+        request_with(sampling_with(temperature, Filter::kNone, 3), tokens, 35));
+  }
+  EXPECT_EQ(serve_twice(setting, 7).difference, "");
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, DeviceExactExperts,
-                         testing::Values("gpt-oss", "granitemoe", "mixtral", "olmoe-clipped",
-                                         "qwen2-moe", "qwen3-moe-dense"),
+                         testing::Values("deepseek3", "gpt-oss", "granitemoe", "mixtral",
+                                         "olmoe-clipped", "qwen2-moe", "qwen3-moe-dense"),
                          family_test_name);
+
+// States of layers with linear attention are rolled back by records, whatever drafts: chains,
+// trees, other exits, fewer layers, models with states of their own.
+class DeviceExactStates : public testing::TestWithParam<DraftKind> {};
+
+TEST_P(DeviceExactStates, ChangeNoToken) {
+  const bool greedy = static_cast<int>(GetParam()) % 2 == 0;
+  const auto file = open_family_model(greedy ? "qwen35" : "qwen3-next-layer-types");
+  ASSERT_NE(file, nullptr);
+  Setting setting;
+  setting.target = &*file;
+  setting.positions = 120;
+  setting.device = &test::device_of_tests();
+  setting.kind = GetParam();
+  setting.chunk = 13;
+  const double temperature = greedy ? 0.0 : 0.9;
+  setting.requests.push_back(request_with(sampling_with(temperature, Filter::kNone, 7), 24, 20));
+  setting.requests.push_back(request_with(sampling_with(temperature, Filter::kNone, 8), 16, 9));
+  const Comparison comparison = compare_with_plain(setting);
+  EXPECT_EQ(comparison.difference, "");
+  EXPECT_GT(comparison.speculative.of[0].stats.drafted, 0);
+  if (GetParam() == DraftKind::kSameModel || GetParam() == DraftKind::kProphetTree) {
+    EXPECT_GT(comparison.speculative.of[0].stats.mean_accepted_length(), 1.5);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, DeviceExactStates,
+                         testing::Values(DraftKind::kNgramTree, DraftKind::kLookahead,
+                                         DraftKind::kEarlyExit, DraftKind::kLayerSkip,
+                                         DraftKind::kSameModel, DraftKind::kModelTree,
+                                         DraftKind::kProphetTree, DraftKind::kRandomChain),
+                         draft_kind_test_name);
+
+// Beginnings that are kept, replies that are suspended and replies that go on where others ended;
+// and layers on either side.
+TEST(DeviceExactBatch, StatesOfPrefixesThatAreKept) {
+  const auto file = open_family_model("qwen35");
+  ASSERT_NE(file, nullptr);
+  for (const int first_layer : {0, 2}) {
+    SCOPED_TRACE(fmt::format("from layer {}", first_layer));
+    Setting setting;
+    setting.target = &*file;
+    setting.positions = 256;
+    setting.device = &test::device_of_tests();
+    setting.first_layer = first_layer;
+    setting.kind = DraftKind::kNgramTree;
+    setting.chunk = 48;
+    const std::vector<int32_t> common = test::random_tokens(5, 70, 96);
+    for (uint64_t i = 0; i < 3; ++i) {
+      test::Request request = request_with(sampling_with(0.9, Filter::kNone, i), 8);
+      request.prompt = common;
+      const std::vector<int32_t> own = test::random_tokens(20 + i, 12, 96);
+      request.prompt.insert(request.prompt.end(), own.begin(), own.end());
+      request.joins_at = static_cast<int>(20 * i);
+      setting.requests.push_back(request);
+    }
+    const ServedTwice served = serve_twice(setting, 7);
+    EXPECT_EQ(served.difference, "");
+    EXPECT_GT(served.warm.reused, served.cold.reused);
+  }
+}
 
 }  // namespace aerie::device_exact_test

@@ -217,7 +217,7 @@ TEST_P(DeviceChains, AreDraftedInOneGraphAndOneWait) {
   EXPECT_EQ(each.counts().waits, kDepth);
 }
 
-// Alone, of different lengths, beside texts that are no plain chains.
+// Alone, of different lengths side by side, beside texts that are no plain chains.
 TEST_P(DeviceChains, AreTheSameLevelByLevel) {
   const Golden head = golden(GetParam());
   HeadModels models(head.target, &test::device_of_tests());
@@ -228,7 +228,6 @@ TEST_P(DeviceChains, AreTheSameLevelByLevel) {
     EXPECT_EQ(rows_of_chain(*ahead, -1, models), rows_of_chain(*each, -1, models));
   }
   const std::vector<std::vector<Text>> batches = {
-      {{}},
       {{.max_depth = 2}, {}, {.max_nodes = 1}, {.max_nodes = 3}},
       {{}, {.temperature = 0.8}, {.max_depth = 3}}};
   for (const std::vector<Text>& texts : batches) {
@@ -306,7 +305,8 @@ TEST(DeviceChain, DoesWithoutMemory) {
 
 INSTANTIATE_TEST_SUITE_P(Heads, DeviceChains,
                          testing::Values("eagle", "eagle3", "eagle3-speculators-own-embedding",
-                                         "eagle3-speculators-residual", "mtp-glm"),
+                                         "eagle3-speculators-residual", "mtp-glm",
+                                         "mtp-deepseek-latent"),
                          test::golden_test_name);
 
 }  // namespace aerie::device_chains_test

@@ -8,6 +8,7 @@ void PassSizes::round_up(const PassLimits& limits) {
   wanted = graph_rows(wanted, limits.wanted);
   stated = graph_rows(stated, limits.wanted);
   tapped = graph_rows(tapped, limits.rows);
+  state_sequences = graph_rows(state_sequences, limits.rows);
   chunks = graph_rows(chunks, limits.positions / device::kChunk + 1);
 }
 

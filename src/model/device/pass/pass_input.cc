@@ -28,13 +28,16 @@ constexpr int64_t kMostAbove = 256;
 // Pages of every sequence, and the slots of the rows of trees: each row's own path at most.
 int64_t most_indices(const PassLimits& limits) {
   const int64_t pages = limits.positions / kernels::kPagePositions + 2;
-  return limits.rows * (pages + limits.rows + kMostAbove);
+  const int64_t states =
+      limits.state_planes > 0 ? StateInput::most_indices(limits.rows, limits.taps) : 0;
+  return limits.rows * (pages + limits.rows + kMostAbove) + states;
 }
 
 // Of what is said of rows, their floats apart.
 int64_t row_ints(const PassLimits& limits, int64_t rows) {
   const int64_t seen = device::kPassCounts + rows * (kRowInts + kTileInts);
-  return aligned((limits.chains ? 2 : 1) * seen + rows * 3);
+  return aligned((limits.chains ? 2 : 1) * seen + rows * 3 +
+                 StateInput::ints(rows, limits.state_planes));
 }
 
 int64_t all_ints(const PassLimits& limits, std::span<const RopeConfig> ropes) {
@@ -72,7 +75,7 @@ Expected<PassInput> PassInput::create(device::Device& device, const PassLimits& 
     AERIE_ASSIGN_OR_RETURN(input.stream_,
                            DeviceMemory::allocate(device, stream * sizeof(float), "passes"));
   }
-  input.indices_room_ = most_indices(limits);
+  input.indices_.set_room(most_indices(limits));
   input.paths_.emplace_back(limits.rows);
   input.parts_.resize(1);
   return input;
@@ -93,7 +96,7 @@ Status PassInput::allow_levels(int levels) {
   if (!device_->wait()) return internal_error("{}", device_->error());
   staged_ = std::move(staged);
   memory_ = std::move(memory);
-  indices_room_ += levels * rows * kMostAbove;
+  indices_.set_room(most_indices(limits_) + levels * rows * kMostAbove);
   parts_.reserve(static_cast<size_t>(levels) + 1);
   return {};
 }
@@ -115,6 +118,11 @@ int64_t PassInput::place_part(int64_t begin, int rows, int extra, int most_rows)
   p.chain_counts_at = p.tapped_at + room;
   p.chain_rows_at = p.chain_counts_at + device::kPassCounts;
   p.chain_tiles_at = p.chain_rows_at + room * kRowInts;
+  const int64_t behind_chains = p.chain_tiles_at + room * kTileInts;
+  // Of the pass: rows of levels go through no layers that keep states.
+  if (part_ == 0) {
+    states_.place(memory_.as<int32_t>(), limits_.chains ? behind_chains : p.chain_counts_at, room);
+  }
   p.floats_at = begin + row_ints(limits_, room);
   return p.floats_at + room * p.stride;
 }
@@ -136,12 +144,6 @@ void PassInput::point() {
   p.chains.tiles = reinterpret_cast<const device::PassTile*>(base + p.chain_tiles_at);
 }
 
-Status PassInput::check_room(int64_t more) const {
-  if (indices_ + more <= indices_room_) return {};
-  return internal_error("a pass has more pages and slots than a device has room for ({})",
-                        indices_room_);
-}
-
 // Those of a level's sequences are there already.
 Status PassInput::add_pages(const ForwardBatch& batch) {
   const bool is_level = part_ > 0, has_levels = parts_.size() > 1;
@@ -156,11 +158,8 @@ Status PassInput::add_pages(const ForwardBatch& batch) {
       pages_at_.push_back(known->second);
       continue;
     }
-    AERIE_RETURN_IF_ERROR(check_room(std::ssize(sequence.pages)));
-    pages_at_.push_back(static_cast<int32_t>(indices_));
+    AERIE_ASSIGN_OR_RETURN(pages_at_.emplace_back(), indices_.add(sequence.pages));
     if (has_levels) known_pages_.emplace_back(sequence.pages.data(), pages_at_.back());
-    std::ranges::copy(sequence.pages, host_ints(indices_at_) + indices_);
-    indices_ += std::ssize(sequence.pages);
   }
   return {};
 }
@@ -168,7 +167,6 @@ Status PassInput::add_pages(const ForwardBatch& batch) {
 Status PassInput::add_rows(const ForwardBatch& batch) {
   attention_rows_ = paths_.front().build(batch);
   AERIE_RETURN_IF_ERROR(add_pages(batch));
-  int32_t* indices = host_ints(indices_at_);
   auto* rows = reinterpret_cast<device::PassRow*>(host_ints(part().rows_at));
   const int32_t* run = nullptr;  // of slots that the row before has, at its beginning
   int64_t run_at = 0, run_length = 0;
@@ -185,14 +183,12 @@ Status PassInput::add_rows(const ForwardBatch& batch) {
     const int64_t length = from.position - from.committed + 1;
     if (from.tail != run) {
       run = from.tail;
-      run_at = indices_;
+      run_at = indices_.used();
       run_length = 0;
     }
     // Rows of a chain go on with the run that the one before it began.
-    AERIE_RETURN_IF_ERROR(check_room(length - run_length));
-    for (; run_length < length; ++run_length) {
-      indices[indices_++] = run[run_length];
-    }
+    AERIE_RETURN_IF_ERROR(indices_.check_room(length - run_length));
+    for (; run_length < length; ++run_length) indices_.add(run[run_length]);
     to.tail = static_cast<int32_t>(run_at);
   }
   return {};
@@ -253,7 +249,7 @@ Status PassInput::build_part(const ForwardBatch& batch) {
   point();
   AERIE_RETURN_IF_ERROR(add_rows(batch));
   Part& p = part();
-  p.sizes.tiles = p.sizes.chunks = 0;
+  p.sizes.tiles = p.sizes.chunks = p.sizes.state_sequences = 0;
   int32_t* counts = host_ints(p.counts_at);
   counts[device::kTileCount] = add_tiles(p.rows_at, p.tiles_at);
   add_wishes(batch);
@@ -291,7 +287,7 @@ Expected<PassSizes> PassInput::build(const ForwardBatch& batch, int extra,
     ++part_;
     indices_at_ = place_part(indices_at_, level.batch->size(), 0, static_cast<int>(most));
   }
-  indices_ = 0;
+  indices_.start(host_ints(indices_at_));
   known_pages_.clear();
   select(0);
   AERIE_RETURN_IF_ERROR(build_part(batch));
@@ -304,9 +300,18 @@ Expected<PassSizes> PassInput::build(const ForwardBatch& batch, int extra,
   return part().sizes;
 }
 
+Expected<PassSizes> PassInput::build_states(const ForwardBatch& batch, const KvCache& cache,
+                                            std::span<const int> planes) {
+  PassSizes& sizes = part().sizes;
+  AERIE_ASSIGN_OR_RETURN(sizes.state_sequences,
+                         states_.build(batch, cache, planes, host_ints(0), indices_));
+  host_ints(0)[device::kStateSequenceCount] = sizes.state_sequences;
+  return sizes;
+}
+
 void PassInput::send() {
   device_->copy_in(memory_.as<void>(), staged_.as<void>(),
-                   static_cast<size_t>(indices_at_ + indices_) * sizeof(int32_t));
+                   static_cast<size_t>(indices_at_ + indices_.used()) * sizeof(int32_t));
 }
 
 }  // namespace aerie

@@ -12,6 +12,8 @@
 #include "core/forward_batch.h"
 #include "kernels/device/device.h"
 #include "model/device/device_memory.h"
+#include "model/device/pass/pass_indices.h"
+#include "model/device/pass/state_input.h"
 #include "model/rope_table.h"
 #include "model/row_paths.h"
 
@@ -26,7 +28,9 @@ struct PassLimits {
   int extra = 0;      // floats of a row besides, at most
   // Whether the stream that enters the layers comes from the host; else it is made on the device.
   bool sends_stream = true;
-  bool chains = false;  // whether layers see whole chains (LayerPlan::sees_chain)
+  bool chains = false;   // whether layers see whole chains (LayerPlan::sees_chain)
+  int state_planes = 0;  // layers that keep states
+  int taps = 0;          // of their convolution
 };
 
 // So many as a graph of a pass of `n` is for: a power of two, or what the limit is.
@@ -35,6 +39,7 @@ int graph_rows(int n, int limit);
 // How much of a pass there is.
 struct PassSizes {
   int rows = 0, tiles = 0, wanted = 0, stated = 0, tapped = 0, chunks = 0;
+  int state_sequences = 0;  // of layers that keep states
 
   // Each becomes a power of two, or what the limit is.
   void round_up(const PassLimits& limits);
@@ -62,6 +67,12 @@ class PassInput {
   Expected<PassSizes> build(const ForwardBatch& batch, int extra = 0) {
     return build(batch, extra, {});
   }
+  // Behind it, in a pass through layers that keep states: what they are told (StateInput).
+  Expected<PassSizes> build_states(const ForwardBatch& batch, const KvCache& cache,
+                                   std::span<const int> planes);
+  void advance_states(KvCache& cache, std::span<const int> planes) const {
+    states_.advance(cache, planes);
+  }
   // The same with levels behind it, which come over in the same copy, without floats besides. Where
   // things lie depends on how many rows each has, too. Requires that allow_levels() made room for
   // so many; a level has at most device::kFewRows rows.
@@ -86,6 +97,14 @@ class PassInput {
   // The same for layers that see whole chains: rows see as far as the last one of their chain. Rows
   // lie where those of pass() do.
   const device::Pass& chains() const { return part().chains; }
+  // Of the layer of this number among those that keep states, of the pass.
+  device::StatePass states(int number) const {
+    device::StatePass pass = states_.pass(number);
+    pass.row_count = count(device::kRowCount);
+    pass.sequence_count = count(device::kStateSequenceCount);
+    pass.indices = part().pass.indices;
+    return pass;
+  }
   const int32_t* count(device::PassCount which) const { return pass().counts + which; }
   float* stream() const { return limits_.sends_stream ? floats() : stream_.as<float>(); }
   int stream_stride() const { return limits_.sends_stream ? stride() : limits_.hidden; }
@@ -106,7 +125,8 @@ class PassInput {
     PassSizes sizes;
   };
 
-  PassInput(device::Device& device, const PassLimits& limits) : device_(&device), limits_(limits) {}
+  PassInput(device::Device& device, const PassLimits& limits)
+      : device_(&device), limits_(limits), states_(limits.rows, limits.taps, limits.state_planes) {}
   Part& part() { return parts_[part_]; }
   const Part& part() const { return parts_[part_]; }
   float* host_floats() { return staged_.as<float>() + part().floats_at; }
@@ -116,7 +136,6 @@ class PassInput {
   Status build_part(const ForwardBatch& batch);
   Status add_rows(const ForwardBatch& batch);
   Status add_pages(const ForwardBatch& batch);
-  Status check_room(int64_t more) const;
   void add_chains(const ForwardBatch& batch);
   int add_tiles(int64_t rows_at, int64_t tiles_at);
   void add_wishes(const ForwardBatch& batch);
@@ -129,14 +148,15 @@ class PassInput {
   int extra_at_ = 0;           // the same
   std::vector<Part> parts_;    // the pass, then levels
   size_t part_ = 0;
-  int64_t indices_at_ = 0, indices_room_ = 0;  // of all parts
+  int64_t indices_at_ = 0;  // of all parts
   DeviceMemory staged_, memory_, stream_;
   std::vector<RowPaths> paths_;  // one
   std::span<const kernels::AttentionRow> attention_rows_;
   std::vector<int32_t> pages_at_;  // [sequence], scratch
   // Of the pass: where the pages of its sequences are.
   std::vector<std::pair<const int32_t*, int32_t>> known_pages_;
-  int64_t indices_ = 0;  // in use
+  PassIndices indices_;
+  StateInput states_;
 };
 
 }  // namespace aerie
