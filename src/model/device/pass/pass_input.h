@@ -67,19 +67,20 @@ class PassInput {
   Expected<PassSizes> build(const ForwardBatch& batch, int extra = 0) {
     return build(batch, extra, {});
   }
+  // The same with levels behind it, which come over in the same copy, without floats besides. Where
+  // things lie depends on how many levels there are, and on how many rows of the pass want logits,
+  // too: at most device::kFewRows. Requires that allow_levels() made room for so many levels,
+  // before the first pass; no layer keeps states.
+  Expected<PassSizes> build(const ForwardBatch& batch, int extra,
+                            std::span<const PassLevel> levels);
+  Status allow_levels(int levels);
+  int64_t level_bytes() const;  // of the device's memory, for one
   // Behind it, in a pass through layers that keep states: what they are told (StateInput).
   Expected<PassSizes> build_states(const ForwardBatch& batch, const KvCache& cache,
                                    std::span<const int> planes);
   void advance_states(KvCache& cache, std::span<const int> planes) const {
     states_.advance(cache, planes);
   }
-  // The same with levels behind it, which come over in the same copy, without floats besides. Where
-  // things lie depends on how many rows each has, too. Requires that allow_levels() made room for
-  // so many; a level has at most device::kFewRows rows.
-  Expected<PassSizes> build(const ForwardBatch& batch, int extra,
-                            std::span<const PassLevel> levels);
-  Status allow_levels(int levels);
-  int64_t level_bytes() const;  // of the device's memory, for one
   // What is asked for below is of the pass (0), or of its n-th level (n).
   void select(int part) { part_ = static_cast<size_t>(part); }
   const PassSizes& sizes() const { return part().sizes; }
