@@ -8,8 +8,8 @@
 namespace aerie {
 namespace {
 
-constexpr int64_t kRowInts = sizeof(device::PassStateRow) / sizeof(int32_t);
-constexpr int64_t kSequenceInts = sizeof(device::PassStateSequence) / sizeof(int32_t);
+constexpr int64_t kStateRowInts = sizeof(device::PassStateRow) / sizeof(int32_t);
+constexpr int64_t kStateSequenceInts = sizeof(device::PassStateSequence) / sizeof(int32_t);
 
 // Records of earlier passes that a sequence's rows may go on from, on average.
 constexpr int64_t kMostBefore = 128;
@@ -23,7 +23,7 @@ StateInput::StateInput(int rows, int taps, int planes)
 }
 
 int64_t StateInput::ints(int64_t room, int planes) {
-  return planes > 0 ? room * (kRowInts + kSequenceInts + planes) : 0;
+  return planes > 0 ? room * (kStateRowInts + kStateSequenceInts + planes) : 0;
 }
 
 // A row's number twice, its inputs and its path; what its sequence brings into the state.
@@ -35,8 +35,8 @@ void StateInput::place(const int32_t* base, int64_t at, int64_t room) {
   base_ = base;
   room_ = room;
   rows_at_ = at;
-  sequences_at_ = rows_at_ + room * kRowInts;
-  bases_at_ = sequences_at_ + room * kSequenceInts;
+  sequences_at_ = rows_at_ + room * kStateRowInts;
+  bases_at_ = sequences_at_ + room * kStateSequenceInts;
 }
 
 device::StatePass StateInput::pass(int number) const {
