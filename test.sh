@@ -34,7 +34,7 @@ if $nightly; then
 fi
 # The labels of tests that run under AddressSanitizer each time: the folders whose code reads files and requests
 # of strangers or works on raw memory. What stands above them hands on what these have checked.
-memory_labels='^(base|tensor|format|fuzz|core|jinja|tokenizer|grammar|chat|kernels|kv|model|server|tools|hub)$'
+memory_labels='^(base|tensor|format|fuzz|core|jinja|tokenizer|grammar|chat|kernels|kv|model|server|hub)$'
 # The real model is too slow under a sanitizer, and so are the many repetitions that statistics need; neither
 # adds code that other tests do not reach.
 slow_labels='^(real|statistics)$'

@@ -148,10 +148,14 @@ function(aerie_test name)
     endif()
     math(EXPR index "${shard} - 1")
     add_test(NAME ${test} COMMAND test_${name} WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}")
+    set(environment GTEST_TOTAL_SHARDS=${ARG_SHARDS} GTEST_SHARD_INDEX=${index})
+    if(CMAKE_CROSSCOMPILING_EMULATOR)
+      list(APPEND environment AERIE_EMULATED=1) # tests/testing/sweeps.h
+    endif()
     set_tests_properties(${test} PROPERTIES
       TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}" RUN_SERIAL ${ARG_ALONE}
       COST ${ARG_TIMEOUT}
-      ENVIRONMENT "GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${index}")
+      ENVIRONMENT "${environment}")
   endforeach()
 endfunction()
 

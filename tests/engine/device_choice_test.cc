@@ -51,11 +51,13 @@ class IdleDevice final : public device::Device {
   void destroy(device::Graph*) override {}
   void product(const device::Product&) override {}
   void place(const device::Place&) override {}
+  void place_latent(const device::PlaceLatent&) override {}
   void attend(const device::Attend&) override {}
   void begin(const device::Begin&) override {}
   void add_normed(const device::AddNormed&) override {}
   void copy_rows(const device::CopyRows&) override {}
   void narrow_rows(const device::NarrowRows&) override {}
+  void narrow_heads(const device::NarrowHeads&) override {}
   void map_rows(const device::MapRows&) override {}
   void top(const device::Top&) override {}
   void route(const device::Route&) override {}

@@ -158,6 +158,29 @@ TEST_P(OwnModule, ThatCannotBeReadIsLeftOut) {
                                                            : "no tensor 'blk.2.nextn.hnorm"));
 }
 
+// Model and module on a device: what it asks for in the device's memory, and ids with and without.
+TEST(OwnModuleOnADevice, ChangesNoToken) {
+  const ModelCopy copy({"deepseek3", Kind::kFolder});
+  const auto generate_there = [&](const std::string& spec) {
+    EngineOptions options = options_for(copy.path(), spec);
+    options.device = "emulated";
+    testing::internal::CaptureStderr();
+    auto engine = Engine::open(options);
+    EXPECT_TRUE(engine.ok()) << engine.status().message();
+    EXPECT_THAT(testing::internal::GetCapturedStderr(), Not(HasSubstr("the processor computes")));
+    if (!engine.ok()) return Generation();
+    Request request;
+    request.prompt = {1, 20, 31, 42};
+    request.max_tokens = 20;
+    request.ignore_eos = true;
+    return (*engine)->generate(request, nullptr).value();
+  };
+  const Generation plain = generate_there("none"), own = generate_there("mtp");
+  ASSERT_EQ(plain.tokens.size(), 20u);
+  EXPECT_EQ(own.tokens, plain.tokens);
+  EXPECT_GT(own.stats.drafted, 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, OwnModule, testing::ValuesIn(kSources),
                          [](const testing::TestParamInfo<Source>& one) {
                            return "Number" + std::to_string(one.index);

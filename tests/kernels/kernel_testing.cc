@@ -12,8 +12,6 @@
 #include <memory>
 
 #include "tests/format/gguf/test_quantize.h"
-#include "tests/testing/nightly.h"
-#include "tests/testing/sanitized.h"
 
 namespace aerie::kernels {
 
@@ -32,25 +30,6 @@ ThreadPool& pool_of(int threads) {
 
 bool is_float(DType dtype) {
   return dtype_info(dtype).block_elements == 1;
-}
-
-bool thinned() {
-  static const bool yes =
-      (AERIE_EMULATED != 0 || test::kSanitized) && std::getenv("AERIE_WHOLE_SWEEPS") == nullptr;
-  return yes;
-}
-
-size_t turn_of_test() {
-  const testing::TestInfo& test = *testing::UnitTest::GetInstance()->current_test_info();
-  size_t hash = 0;
-  for (const char c : std::string(test.test_suite_name()) + test.name()) {
-    hash = hash * 31 + static_cast<unsigned char>(c);
-  }
-  return hash;
-}
-
-bool in_turn(size_t combination, size_t share) {
-  return test::nightly() || thinned() || (combination + turn_of_test()) % share == 0;
 }
 
 std::string isa_test_name(const testing::TestParamInfo<Isa>& info) {

@@ -6,15 +6,14 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <iterator>
-#include <ranges>
 #include <span>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "kernels/backend.h"
+#include "tests/testing/sweeps.h"
 
 namespace aerie::kernels {
 
@@ -67,34 +66,6 @@ inline constexpr DType kBlockDTypes[] = {
 static_assert(std::size(kBlockDTypes) == kDTypeCount - 3);
 
 bool is_float(DType dtype);
-
-// A number that differs from test to test and parameter to parameter, but not from run to run.
-size_t turn_of_test();
-
-// Whether sweeps are thinned out: on an emulated processor and with sanitizers, where they take
-// twenty to fifty times as long. Not if AERIE_WHOLE_SWEEPS is set in the environment.
-bool thinned();
-
-// The items of a sweep: all, or `most` of them if sweeps are thinned out. Which ones depends on the
-// test, so that the tests together leave none out.
-template <typename Range, typename T = std::ranges::range_value_t<Range>>
-std::vector<T> sampled(const Range& items, size_t most) {
-  const std::vector<T> all(std::ranges::begin(items), std::ranges::end(items));
-  if (!thinned() || all.size() <= most) return all;
-  std::vector<T> some;
-  for (size_t i = 0; i < most; ++i) {
-    some.push_back(all[(turn_of_test() + i * all.size() / most) % all.size()]);
-  }
-  return some;
-}
-template <typename T>
-std::vector<T> sampled(std::initializer_list<T> items, size_t most) {
-  return sampled(std::vector<T>(items), most);
-}
-
-// Whether a combination of a sweep is tried: by day every `share`th is, counted from another one in
-// each test; at night all are, and of sweeps that are thinned out.
-bool in_turn(size_t combination, size_t share);
 
 // Tests of one instruction set; skipped where the processor lacks it.
 template <typename Param>

@@ -56,8 +56,8 @@ void check_row_invariance(const RowOperation& op, uint64_t seed) {
   for (const std::vector<float>& row : rows) alone.push_back(op.run(pool_of(1), row, 1));
   std::vector<int64_t> counts(kMostRows);
   std::iota(counts.begin(), counts.end(), 1);
-  for (const int64_t count : sampled(counts, 6)) {
-    for (const int threads : sampled(kThreadCounts, 1)) {
+  for (const int64_t count : test::sampled(counts, 6)) {
+    for (const int threads : test::sampled(kThreadCounts, 1)) {
       std::vector<size_t> picks;
       std::vector<float> batch;
       for (int64_t r = 0; r < count; ++r) {

@@ -84,7 +84,8 @@ class IsaAndTypeTest : public testing::TestWithParam<IsaAndType> {
 };
 
 // Every type with every set of vector instructions. The reference undoes all types with one
-// function, so a few stand for it.
+// function, so a few stand for it. Where sweeps are thinned out by day, every type with one set,
+// these in turn: what differs between sets is the kernels', which have tests of their own.
 std::vector<IsaAndType> every_isa_and_type();
 
 // A tree of chains that branch, and branches of branches.

@@ -7,9 +7,11 @@
 #include <cstring>
 
 #include "kv/kv_cache.h"
+#include "model/device/load_device_model.h"
 #include "tests/model/batches.h"
 #include "tests/model/changed_file.h"
 #include "tests/model/families/family_goldens.h"
+#include "tests/testing/device/test_device.h"
 
 namespace aerie::deepseek_test {
 
@@ -26,14 +28,17 @@ std::string full(const std::string& key) {
   return "deepseek2." + key;
 }
 
-std::vector<std::vector<float>> logits_of(const ModelFile& file) {
+std::vector<std::vector<float>> logits_of(Bench bench) {
   const FamilyGolden golden = read_family_golden(kLite);
-  Bench bench(file, kernels::best_isa(), 2, 1);
   std::vector<std::vector<float>> logits;
   for (const auto& row : bench.read(*bench.cache().open(), golden.sequences.back().tokens, 64)) {
     logits.push_back(row.logits);
   }
   return logits;
+}
+
+std::vector<std::vector<float>> logits_of(const ModelFile& file) {
+  return logits_of(Bench(file, kernels::best_isa(), 2, 1));
 }
 
 void expect_refused(const ModelFile& file, StatusCode code, const std::string& what) {
@@ -83,6 +88,23 @@ TEST(Deepseek, OlderFilesGiveTheSame) {
   ChangedFile older(*file);
   make_older(*file, config.latent, config.heads, older);
   EXPECT_EQ(logits_of(older.done()), logits_of(*file));
+}
+
+// There the part of keys is kept beside the matrix of both, as floats.
+TEST(Deepseek, OlderFilesGiveTheSameOnDevices) {
+  const auto file = open_family_model(kLite);
+  const ModelConfig config = *read_model_config(*file);
+  ChangedFile older(*file);
+  make_older(*file, config.latent, config.heads, older);
+  device::Device& device = test::device_of_tests();
+  EXPECT_EQ(logits_of(Bench(older.done(), device, 1)), logits_of(Bench(*file, device, 1)));
+  const int64_t keys = int64_t{config.layers} * config.heads * config.latent.rank * 64 * 4;
+  const int64_t apart = device_weight_bytes(*file), joined = device_weight_bytes(older);
+  EXPECT_GE(joined, apart);
+  EXPECT_LE(joined, apart + keys);
+  Bench bench(older, device, 1);
+  EXPECT_NEAR(static_cast<double>(bench.model().weight_bytes()), static_cast<double>(joined),
+              0.1 * static_cast<double>(joined));
 }
 
 TEST(Deepseek, TheCacheHoldsOneLatentForAllHeads) {

@@ -15,6 +15,7 @@
 #include "draft/heads/head_machine.h"
 #include "draft/heads/heads.h"
 #include "kernels/kv_layout.h"
+#include "model/device/load_device_model.h"
 
 namespace aerie {
 
@@ -562,6 +563,9 @@ Expected<std::unique_ptr<FeatureHead>> load_mtp_head(HeadFile& file, const HeadT
       require_equal(file, "its hidden size", width, "the target's", target.config->hidden));
   if (target.device != nullptr && plan.modules > 1) {
     return not_supported("there is no device code for {} modules yet, only for one", plan.modules);
+  }
+  if (target.device != nullptr) {
+    AERIE_RETURN_IF_ERROR(check_device_types(file, blueprint, target.device->device));
   }
   AERIE_ASSIGN_OR_RETURN(MtpWeights weights, load_weights(file, target, options, plan, blueprint));
   return Mtp::create(plan, blueprint, std::move(weights), target);

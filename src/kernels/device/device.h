@@ -157,10 +157,13 @@ enum PassCount {
 };
 
 inline constexpr int kMostHeadDim = 256;
+inline constexpr int kMostLatentDim = 576;
 
 struct CacheShape {
   int kv_heads = 0;
-  int head_dim = 0;  // a multiple of 16, at most kMostHeadDim
+  int head_dim = 0;  // a multiple of 16, at most kMostHeadDim, or kMostLatentDim
+  // KvLayout::value_prefix: if it is not 0 there is one head, and a slot has its key alone.
+  int value_prefix = 0;
 };
 
 struct Place {  // queries, keys and values of products to where attention takes them
@@ -186,6 +189,30 @@ struct Place {  // queries, keys and values of products to where attention takes
   uint16_t* plane = nullptr;  // the layer's of the cache
 };
 
+// Queries and keys of latent attention (LatentAttention in model_config.h) to where attention takes
+// them. What turns are all of its dimensions.
+struct PlaceLatent {
+  Pass pass;
+  int most_rows = 0;
+  int heads = 0, rank = 0, rope = 0;
+  // Queries that were taken to the latent, [head * taken_apart + row][rank], and the rest of them:
+  // of a row and head from row * turning_row + head * turning_head on.
+  const float* taken = nullptr;
+  int64_t taken_apart = 0;
+  const float* turning = nullptr;
+  int64_t turning_row = 0, turning_head = 0;
+  // Rows latent_row apart: the latent, which is normed, then what turns of the key.
+  const float* latent = nullptr;
+  int64_t latent_row = 0;
+  const float* norm = nullptr;  // [rank]
+  float eps = 0.0f;
+  const float* turns = nullptr;  // as Place's, of rope dimensions
+  int turns_stride = 0;
+  bool halves = true;
+  uint16_t* q = nullptr;      // binary16 [row][heads][rank + rope]
+  uint16_t* plane = nullptr;  // the layer's of the cache: [slot][rank + rope]
+};
+
 struct Attend {
   Pass pass;
   int first_tile = 0;                                  // of those that are taken
@@ -201,8 +228,17 @@ struct Attend {
   float* partials = nullptr;    // partial_floats()
   unsigned* arrived = nullptr;  // arrival_counters(), zeros
   uint16_t* out = nullptr;      // bfloat16 [row][out_stride]
-  int out_stride = 0;           // a multiple of 4
+  int out_stride = 0;           // a multiple of 4; with a value_prefix of 8
+  // With a value_prefix: what heads give is so far apart, a multiple of 8. Such attention has no
+  // cap and no sinks; its tiles are not looked at: most_tiles are rows, from first_tile on.
+  int out_head = 0;
 };
+// Heads that such attention takes at once, and so into how many parts it cuts a row's: as many
+// times arrival_counters() are needed.
+inline constexpr int kLatentHeads = 32;
+constexpr int latent_parts(int heads) {
+  return (heads + kLatentHeads - 1) / kLatentHeads;
+}
 // Rows that a tile may have, of so many query heads to a head of keys.
 int most_tile_rows(int heads_per_kv);
 // Floats of Attend::partials for so many rows and chunks.
@@ -226,8 +262,10 @@ constexpr int most_expert_tiles(int pairs, int experts, int tile_rows) {
   return pairs < all ? pairs : all;
 }
 
-// The experts that rows use: those of the largest logits, the largest first, of equals the first,
-// NaN last; and what each weighs (ExpertRouter in blueprint.h, softmax without groups).
+inline constexpr int kMostExpertGroups = 64;
+
+// The experts that rows use: those of the largest scores, the largest first, of equals the first,
+// NaN last; and what each weighs (ExpertRouter in blueprint.h).
 struct Route {
   const int32_t* rows = nullptr;
   int most_rows = 0;
@@ -235,6 +273,14 @@ struct Route {
   int stride = 0;
   int experts = 0;  // at most kMostExperts
   int used = 0;     // at most kMostUsedExperts, and experts
+  // Scores are sigmoids of logits, with these [experts] added where experts and groups are compared
+  // (null: none); else they are logits, and weights are softmax's.
+  bool sigmoid = false;
+  const float* corrections = nullptr;
+  // Of so many groups of experts side by side, at most kMostExpertGroups, which divide them, the
+  // best are looked into: those of the largest score, or of the largest sum of two.
+  int groups = 1, used_groups = 1;
+  bool by_best_two = false;
   // Weights are shares over the chosen, not over all; and their factor.
   bool normalized = false;
   float scale = 1.0f;
@@ -339,6 +385,16 @@ struct NarrowRows {  // out[i] = x[from[i]], or its norm if there is a weight, a
   int zeros = 0;  // that are written behind them
 };
 
+struct NarrowHeads {  // the same of parts of rows: out[row, head][n] = x[row, head][n] as bfloat16
+  const int32_t* rows = nullptr;
+  int most_rows = 0;
+  int heads = 0, width = 0;
+  const float* x = nullptr;
+  int64_t x_row = 0, x_head = 0;  // how far apart rows and heads are
+  uint16_t* out = nullptr;
+  int64_t out_row = 0, out_head = 0;
+};
+
 struct MapRows {  // out = factor * f(x + bias), or out += that
   const int32_t* rows = nullptr;
   int most_rows = 0;
@@ -433,11 +489,13 @@ class Device {
 
   virtual void product(const Product& args) = 0;
   virtual void place(const Place& args) = 0;
+  virtual void place_latent(const PlaceLatent& args) = 0;
   virtual void attend(const Attend& args) = 0;
   virtual void begin(const Begin& args) = 0;
   virtual void add_normed(const AddNormed& args) = 0;
   virtual void copy_rows(const CopyRows& args) = 0;
   virtual void narrow_rows(const NarrowRows& args) = 0;
+  virtual void narrow_heads(const NarrowHeads& args) = 0;
   virtual void map_rows(const MapRows& args) = 0;
   virtual void move_entries(const MoveEntries& args) = 0;
   virtual void best(const Best& args) = 0;

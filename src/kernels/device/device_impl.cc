@@ -5,6 +5,8 @@
 #include <type_traits>
 
 #include "kernels/device/attention/device_attention.h"
+#include "kernels/device/attention/latent_attention.h"
+#include "kernels/device/attention/latent_rows.h"
 #include "kernels/device/experts/add_experts.h"
 #include "kernels/device/experts/launch_expert_product.h"
 #include "kernels/device/experts/route.h"
@@ -81,11 +83,13 @@ class DeviceImpl final : public Device {
 
   void product(const Product& args) override;
   void place(const Place& args) override;
+  void place_latent(const PlaceLatent& args) override;
   void attend(const Attend& args) override;
   void begin(const Begin& args) override;
   void add_normed(const AddNormed& args) override;
   void copy_rows(const CopyRows& args) override;
   void narrow_rows(const NarrowRows& args) override;
+  void narrow_heads(const NarrowHeads& args) override;
   void map_rows(const MapRows& args) override;
   void move_entries(const MoveEntries& args) override;
   void best(const Best& args) override;
@@ -133,6 +137,8 @@ class DeviceImpl final : public Device {
   }
   template <int kTiles>
   void attend_tiles(const AttendLaunch& launch);
+  template <int kTiles>
+  void attend_latents(const Attend& args);
 
   int index_ = 0, processors_ = 1;
   cudaStream_t stream_ = nullptr;
@@ -248,6 +254,13 @@ void DeviceImpl::place(const Place& args) {
                 args);
 }
 
+void DeviceImpl::place_latent(const PlaceLatent& args) {
+  use();
+  constexpr int kWarps = kRowThreads / 32;
+  launch_kernel("placing latents", place_latent_kernel,
+                {dim3(args.heads / kWarps + 1, args.most_rows), dim3(kRowThreads), 0, true}, args);
+}
+
 template <int kTiles>
 void DeviceImpl::attend_tiles(const AttendLaunch& launch) {
   const Attend& a = launch.a;
@@ -264,10 +277,24 @@ void DeviceImpl::attend_tiles(const AttendLaunch& launch) {
   }
 }
 
+template <int kTiles>
+void DeviceImpl::attend_latents(const Attend& args) {
+  constexpr int kColumns = LatentShared<kTiles>::kColumns;
+  launch_kernel("latent attention", latent_attention_kernel<kTiles>,
+                {dim3(args.most_chunks, (args.heads + kColumns - 1) / kColumns, args.most_tiles),
+                 dim3(kAttentionThreads), sizeof(LatentShared<kTiles>), true},
+                args);
+}
+
 // Tiles are cut, as long as that leaves a block fewer columns to do, until there are two blocks
 // for each processor.
 void DeviceImpl::attend(const Attend& args) {
   use();
+  if (args.shape.value_prefix > 0) {
+    if (args.heads <= 8) return attend_latents<1>(args);
+    if (args.heads <= 16) return attend_latents<2>(args);
+    return attend_latents<kLatentHeads / 8>(args);
+  }
   const int per_row = args.heads / args.shape.kv_heads;
   int of_tile = most_tile_rows(per_row);
   if (args.most_rows < of_tile) of_tile = args.most_rows;
@@ -311,6 +338,13 @@ void DeviceImpl::narrow_rows(const NarrowRows& args) {
                 {dim3(args.most_rows), dim3(kRowThreads), sizeof(RowShared), true}, args);
 }
 
+void DeviceImpl::narrow_heads(const NarrowHeads& args) {
+  use();
+  const int blocks = (args.heads * args.width + kRowThreads - 1) / kRowThreads;
+  launch_kernel("rounding heads", narrow_heads_kernel,
+                {dim3(blocks, args.most_rows), dim3(kRowThreads), 0, true}, args);
+}
+
 void DeviceImpl::map_rows(const MapRows& args) {
   use();
   launch_kernel("adding rows", map_rows_kernel, {dim3(args.most_rows), dim3(kRowThreads), 0, true},
@@ -340,10 +374,13 @@ void DeviceImpl::top(const Top& args) {
 
 void DeviceImpl::route(const Route& args) {
   use();
-  launch_kernel("choosing experts", route_kernel,
-                {dim3((args.most_rows + kRouteRows - 1) / kRouteRows), dim3(kRouteThreads),
-                 sizeof(RouteShared), true},
-                args);
+  const dim3 blocks((args.most_rows + kRouteRows - 1) / kRouteRows), threads(kRouteThreads);
+  constexpr const char* kWhat = "choosing experts";
+  if (is_scored(args)) {
+    return launch_kernel(kWhat, route_kernel<true>,
+                         {blocks, threads, sizeof(ScoredRouteShared), true}, args);
+  }
+  launch_kernel(kWhat, route_kernel<false>, {blocks, threads, sizeof(RouteShared), true}, args);
 }
 
 void DeviceImpl::expert_product(const ExpertProduct& args) {
@@ -388,7 +425,8 @@ int most_tile_rows(int heads_per_kv) {
 }
 
 int64_t partial_floats(const CacheShape& shape, int heads, int rows, int chunks) {
-  return static_cast<int64_t>(rows) * heads * parts_of(chunks) * part_floats(shape.head_dim);
+  const int values = shape.value_prefix > 0 ? shape.value_prefix : shape.head_dim;
+  return static_cast<int64_t>(rows) * heads * parts_of(chunks) * part_floats(values);
 }
 
 int64_t arrival_counters(const CacheShape& shape, int rows, int chunks) {

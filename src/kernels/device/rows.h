@@ -313,6 +313,13 @@ __global__ void __launch_bounds__(kRowThreads)
   uint16_t* plane = a.planes[blockIdx.y];
   for (int i = 0; i < *a.count; ++i) {
     const int from = a.pairs[2 * i], to = a.pairs[2 * i + 1];
+    if (a.shape.value_prefix > 0) {
+      for (int d = static_cast<int>(threadIdx.x); d < dim; d += kRowThreads) {
+        plane[static_cast<int64_t>(to) * dim + d] = plane[static_cast<int64_t>(from) * dim + d];
+      }
+      __syncthreads();
+      continue;
+    }
     const uint16_t* source = plane + head_offset(a.shape, from, kv_head);
     uint16_t* target = plane + head_offset(a.shape, to, kv_head);
     for (int d = static_cast<int>(threadIdx.x); d < dim; d += kRowThreads) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "model/device/attention/device_latent.h"
 #include "model/device/device_experts.h"
 #include "model/device/device_top.h"
 #include "model/device/linear/device_linear.h"
@@ -17,7 +18,21 @@ int most_chunks(const ModelOptions& options) {
   return chunks;
 }
 
+// Of what products with a layer's input give of a row.
+int projected_width(const Blueprint& blueprint) {
+  const ModelConfig& config = blueprint.config;
+  const LatentAttention& latent = config.latent;
+  const int gated = blueprint.attention_gate ? 2 : 1;
+  if (latent.rank == 0) return gated * config.q_width() + 2 * config.kv_width();
+  const int queries = latent.query_rank > 0 ? latent.query_rank : config.heads * latent.query_dim();
+  return queries + config.head_dim;
+}
+
 }  // namespace
+
+device::CacheShape cache_shape(const ModelConfig& config) {
+  return {config.kv_heads, config.head_dim, config.latent.rank};
+}
 
 DeviceSizes::DeviceSizes(const Blueprint& blueprint, const ModelOptions& options) {
   const ModelConfig& config = blueprint.config;
@@ -27,26 +42,28 @@ DeviceSizes::DeviceSizes(const Blueprint& blueprint, const ModelOptions& options
       options.logit_tokens.empty() ? config.vocab : static_cast<int>(options.logit_tokens.size());
   ranks = std::min(options.ranks, logit_width);
   hidden = rounded_up(config.hidden, device::kStep);
-  attended = rounded_up(config.q_width(), device::kStep);
+  attended = rounded_up(config.attended_width(), device::kStep);
   ffn = rounded_up(config.ffn, device::kStep);
   panels = config.hidden / device::kPanel;
-  projected = (blueprint.attention_gate ? 2 : 1) * config.q_width() + 2 * config.kv_width();
-  projected = std::max(projected, linear_projected_width(config));
+  projected = std::max(projected_width(blueprint), linear_projected_width(config));
   limits = {options.max_rows, options.max_logits, options.max_positions, config.hidden,
             device::most_tile_rows(config.heads / config.kv_heads)};
+  if (config.latent.rank > 0) limits.tile_rows = 1;
   limits.state_planes = config.count_linear();
   limits.taps = config.linear.taps;
   limits.chains = std::ranges::any_of(blueprint.layers, &LayerPlan::sees_chain);
   // Of one tile of rows at least.
-  const device::CacheShape shape = {config.kv_heads, config.head_dim};
+  const device::CacheShape shape = cache_shape(config);
   const int64_t of_tile =
       device::partial_floats(shape, config.heads, limits.tile_rows, most_chunks(options));
   const int64_t of_few =
       device::partial_floats(shape, config.heads, device::kFewRows, most_chunks(options));
   partials = std::max(of_tile, std::min(of_few, kPartialBytes / 4));
   arrived = device::arrival_counters(shape, rows, most_chunks(options));
+  if (config.latent.rank > 0) arrived *= device::latent_parts(config.heads);
   const int shared = has_experts(blueprint) ? rounded_up(config.shared_ffn, device::kStep) : 0;
-  const int widest = std::max({hidden, attended, linear_gated_width(config), ffn, shared});
+  const int widest = std::max(
+      {hidden, attended, linear_gated_width(config), ffn, shared, config.latent.query_rank});
   ordered = std::max(device::ordered_bytes(rows, widest), device::ordered_bytes(wanted, hidden));
 }
 
@@ -60,7 +77,7 @@ int64_t DeviceSizes::bytes(const Blueprint& blueprint, const ModelOptions& optio
   const int64_t top = DeviceTop::bytes(wanted, 1, ranks) + wanted * (2 * ranks + 1) * 4;
   return rows * row + wanted * head + (ranks > 0 ? top : 0) + (partials + arrived) * 4 + ordered +
          PassInput::bytes(limits, blueprint.ropes) + DeviceExpertRunner::bytes(blueprint, rows) +
-         DeviceLinearRunner::bytes(blueprint, rows);
+         DeviceLatentRunner::bytes(blueprint, rows) + DeviceLinearRunner::bytes(blueprint, rows);
 }
 
 Expected<DeviceBuffers> DeviceBuffers::create(device::Device& device, const DeviceSizes& sizes,

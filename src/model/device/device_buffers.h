@@ -12,6 +12,8 @@
 
 namespace aerie {
 
+device::CacheShape cache_shape(const ModelConfig& config);
+
 struct DeviceSizes {
   int rows = 0;    // rounded up to whole tiles of products
   int wanted = 0;  // the same
@@ -19,7 +21,7 @@ struct DeviceSizes {
   int ranks = 0;                          // device::Top's k, instead of device::Best
   int hidden = 0, attended = 0, ffn = 0;  // bfloat16 rows, rounded up to steps of products
   int panels = 0;                         // of the stream
-  int projected = 0;                      // of an input of attention: queries, keys, values ...
+  int projected = 0;                      // what the inputs of a layer give
   int64_t partials = 0, arrived = 0;      // device::Attend
   int64_t ordered = 0;                    // device::Product, of the largest
   PassLimits limits;

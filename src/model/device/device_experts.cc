@@ -30,10 +30,19 @@ int shared_width(const ModelConfig& config) {
   return rounded_up(config.shared_ffn, device::kStep);
 }
 
-Expected<DeviceStack> stack_of(const std::vector<Linear>& experts, DevicePool& pool) {
+}  // namespace
+
+Expected<device::Matrix> device_linear(const Linear& linear, DevicePool& pool) {
+  if (linear.weight.n == 0) return device::Matrix{};
+  device::Matrix matrix = device_matrix(linear.weight);
+  AERIE_ASSIGN_OR_RETURN(matrix.bias, pool.upload(linear.bias, "weights"));
+  return matrix;
+}
+
+Expected<DeviceStack> device_stack(const std::vector<Linear>& matrices, DevicePool& pool) {
   std::vector<device::Matrix> all;
-  for (const Linear& expert : experts) {
-    AERIE_ASSIGN_OR_RETURN(all.emplace_back(), device_linear(expert, pool));
+  for (const Linear& matrix : matrices) {
+    AERIE_ASSIGN_OR_RETURN(all.emplace_back(), device_linear(matrix, pool));
     if (all.back().kind != all.front().kind) {
       return not_supported("experts of one layer are of several types, which devices do not take");
     }
@@ -45,15 +54,6 @@ Expected<DeviceStack> stack_of(const std::vector<Linear>& experts, DevicePool& p
   return stack;
 }
 
-}  // namespace
-
-Expected<device::Matrix> device_linear(const Linear& linear, DevicePool& pool) {
-  if (linear.weight.n == 0) return device::Matrix{};
-  device::Matrix matrix = device_matrix(linear.weight);
-  AERIE_ASSIGN_OR_RETURN(matrix.bias, pool.upload(linear.bias, "weights"));
-  return matrix;
-}
-
 bool has_experts(const Blueprint& blueprint) {
   return std::ranges::any_of(blueprint.layers, &LayerPlan::experts);
 }
@@ -61,9 +61,10 @@ bool has_experts(const Blueprint& blueprint) {
 Expected<DeviceExperts> DeviceExperts::create(const ExpertWeights& weights, DevicePool& pool) {
   DeviceExperts out;
   AERIE_ASSIGN_OR_RETURN(out.router, device_linear(weights.router, pool));
-  AERIE_ASSIGN_OR_RETURN(out.gate, stack_of(weights.gate, pool));
-  AERIE_ASSIGN_OR_RETURN(out.up, stack_of(weights.up, pool));
-  AERIE_ASSIGN_OR_RETURN(out.down, stack_of(weights.down, pool));
+  AERIE_ASSIGN_OR_RETURN(out.corrections, pool.upload(weights.corrections, "weights"));
+  AERIE_ASSIGN_OR_RETURN(out.gate, device_stack(weights.gate, pool));
+  AERIE_ASSIGN_OR_RETURN(out.up, device_stack(weights.up, pool));
+  AERIE_ASSIGN_OR_RETURN(out.down, device_stack(weights.down, pool));
   if (out.gate.first.kind != out.up.first.kind) {
     return not_supported("the gates of experts are of another type than what they multiply");
   }
@@ -147,6 +148,11 @@ void DeviceExpertRunner::choose(const DeviceExperts& layer, const Input& input, 
   route.stride = logit_width(config_);
   route.experts = config_.experts;
   route.used = config_.used_experts;
+  route.sigmoid = router_.score == ExpertRouter::Score::kSigmoid;
+  route.corrections = layer.corrections;
+  route.groups = router_.groups;
+  route.used_groups = router_.used_groups;
+  route.by_best_two = router_.by_best_two;
   route.normalized = router_.normalized;
   route.scale = static_cast<float>(router_.scale) * scale_;
   route.tile_rows = tile_rows;

@@ -21,6 +21,7 @@ struct DeviceStack {
 
 struct DeviceExperts {
   device::Matrix router;
+  const float* corrections = nullptr;  // ExpertRouter::corrected; in device memory, or null
   DeviceStack gate, up, down;
   // What every row uses besides, and the gate of that; without outputs if there is none.
   device::Matrix shared_gate, shared_up, shared_down, shared_router;
@@ -34,6 +35,9 @@ struct DeviceExperts {
 // A matrix that a DevicePacker packed, with its bias copied to memory of the pool; without outputs
 // if there is none.
 Expected<device::Matrix> device_linear(const Linear& linear, DevicePool& pool);
+
+// A matrix for each expert or head. kUnsupported for matrices of several types.
+Expected<DeviceStack> device_stack(const std::vector<Linear>& matrices, DevicePool& pool);
 
 bool has_experts(const Blueprint& blueprint);
 

@@ -28,7 +28,7 @@ Status DevicePlanes::add(KvCache& cache) {
   }
   Of of;
   of.id = next_id_++;
-  of.shape = {layout.kv_heads, layout.head_dim};
+  of.shape = {layout.kv_heads, layout.head_dim, layout.value_prefix};
   const int64_t bytes = cache.pages() * layout.page();
   std::vector<uint16_t*> table;
   for (int layer = cache.creation().here; layer < cache.layers(); ++layer) {

@@ -29,10 +29,12 @@ Expected<DeviceRunner> DeviceRunner::create(const Blueprint& blueprint, const Mo
                          DeviceBuffers::create(device, sizes, blueprint, options));
   AERIE_ASSIGN_OR_RETURN(DeviceExpertRunner experts,
                          DeviceExpertRunner::create(blueprint, options.max_rows, device));
+  AERIE_ASSIGN_OR_RETURN(DeviceLatentRunner latent,
+                         DeviceLatentRunner::create(blueprint, options.max_rows, device));
   AERIE_ASSIGN_OR_RETURN(DeviceLinearRunner linear,
                          DeviceLinearRunner::create(blueprint, options.max_rows, device));
   DeviceRunner runner(blueprint, sizes, device, std::move(input), std::move(buffers),
-                      std::move(experts), std::move(linear));
+                      std::move(experts), std::move(latent), std::move(linear));
   AERIE_RETURN_IF_ERROR(
       runner.top_.allocate(device, sizes.wanted, 1, sizes.logit_width, sizes.ranks));
   return runner;
@@ -77,6 +79,7 @@ void DeviceRunner::project(std::span<const device::Matrix> matrices, const Input
   for (size_t i = 0; i < matrices.size();) {
     p.matrices = 0;
     int outputs = 0;
+    // What is behind a panel that is not whole would begin behind the panel.
     for (; i < matrices.size() && p.matrices < kAtOnce && outputs % device::kPanel == 0 &&
            (p.matrices == 0 || matrices[i].kind == p.w[0].kind);
          ++i) {
@@ -90,6 +93,9 @@ void DeviceRunner::project(std::span<const device::Matrix> matrices, const Input
 
 void DeviceRunner::place(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane) {
   const ModelConfig& config = blueprint_.config;
+  if (layer.latent.any()) {
+    return latent_.place(layer.latent, latent_input(plan), buffers_.queries.as<uint16_t>(), plane);
+  }
   device::Place place;
   place.pass = input_.pass();
   place.most_rows = shape_->sizes.rows;
@@ -115,9 +121,15 @@ void DeviceRunner::place(const DeviceLayer& layer, const LayerPlan& plan, uint16
   device_->place(place);
 }
 
+DeviceLatentRunner::Input DeviceRunner::latent_input(const LayerPlan& plan) const {
+  return {input_.pass(),    shape_->sizes.rows,          buffers_.projected.as<float>(),
+          sizes_.projected, buffers_.ordered.as<void>(), input_.turns(plan.rope),
+          input_.stride()};
+}
+
 void DeviceRunner::attend(const DeviceLayer& layer, const LayerPlan& plan, const uint16_t* plane) {
   const ModelConfig& config = blueprint_.config;
-  const device::CacheShape shape = {config.kv_heads, config.head_dim};
+  const device::CacheShape shape = cache_shape(config);
   device::Attend attend;
   attend.pass = plan.sees_chain ? input_.chains() : input_.pass();
   attend.most_rows = shape_->sizes.rows;
@@ -136,6 +148,7 @@ void DeviceRunner::attend(const DeviceLayer& layer, const LayerPlan& plan, const
   attend.arrived = buffers_.arrived.as<unsigned>();
   attend.out = buffers_.attended.as<uint16_t>();
   attend.out_stride = sizes_.attended;
+  if (layer.latent.any()) latent_.receive(attend);
   // As many tiles at a time as there is room for what their chunks give.
   const int64_t of_tile =
       device::partial_floats(shape, config.heads, sizes_.limits.tile_rows, attend.most_chunks);
@@ -145,6 +158,10 @@ void DeviceRunner::attend(const DeviceLayer& layer, const LayerPlan& plan, const
     attend.first_tile = first;
     attend.most_tiles = std::min(at_once, shape_->sizes.tiles - first);
     device_->attend(attend);
+  }
+  if (layer.latent.any()) {
+    latent_.finish(layer.latent, latent_input(plan), buffers_.attended.as<uint16_t>(),
+                   sizes_.attended);
   }
   if (blueprint_.attention_gate) gate_attended();
 }

@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "kernels/device/device.h"
 #include "model/blueprint.h"
+#include "model/device/attention/device_latent.h"
 #include "model/device/device_buffers.h"
 #include "model/device/device_experts.h"
 #include "model/device/device_planes.h"
@@ -70,13 +71,14 @@ class DeviceRunner {
  private:
   DeviceRunner(const Blueprint& blueprint, const DeviceSizes& sizes, device::Device& device,
                PassInput input, DeviceBuffers buffers, DeviceExpertRunner experts,
-               DeviceLinearRunner linear)
+               DeviceLatentRunner latent, DeviceLinearRunner linear)
       : blueprint_(blueprint),
         sizes_(sizes),
         device_(&device),
         input_(std::move(input)),
         buffers_(std::move(buffers)),
         experts_(std::move(experts)),
+        latent_(std::move(latent)),
         linear_(std::move(linear)) {}
 
   void begin(const float* norm);
@@ -90,6 +92,7 @@ class DeviceRunner {
   void project(std::span<const device::Matrix> matrices, const Input& input);
   void place(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane);
   void attend(const DeviceLayer& layer, const LayerPlan& plan, const uint16_t* plane);
+  DeviceLatentRunner::Input latent_input(const LayerPlan& plan) const;
   void gate_attended();
   void feed_forward(const DeviceLayer& layer, const float* next_norm);
   void run_experts(const DeviceLayer& layer, const float* next_norm);
@@ -109,6 +112,7 @@ class DeviceRunner {
   PassInput input_;
   DeviceBuffers buffers_;
   DeviceExpertRunner experts_;
+  DeviceLatentRunner latent_;
   DeviceLinearRunner linear_;
   DeviceTop top_;
   const PassShape* shape_ = nullptr;  // of the pass under way

@@ -31,9 +31,12 @@ class Loader {
     if (from.linear.any()) {
       AERIE_ASSIGN_OR_RETURN(out.linear, DeviceLinear::create(from.linear, pool_));
     } else {
-      for (const Linear* input : {&from.q, &from.k, &from.v}) {
+      const Linear& latent = from.latent.query_latent;
+      for (const Linear* input : {latent.weight.n > 0 ? &latent : &from.q, &from.k, &from.v}) {
+        if (input == &from.v && from.latent.any()) continue;
         AERIE_RETURN_IF_ERROR(matrix(*input, out.inputs.emplace_back()));
       }
+      AERIE_ASSIGN_OR_RETURN(out.latent, DeviceLatent::create(from, pool_));
       AERIE_RETURN_IF_ERROR(matrix(from.o, out.o));
     }
     if (from.experts.router.weight.n > 0) {
@@ -66,14 +69,18 @@ const char* what_of_layer(const LayerPlan& plan) {
 
 const char* what_of_experts(const Blueprint& b) {
   if (!has_experts(b)) return nullptr;
-  if (b.router.score != ExpertRouter::Score::kSoftmax || b.router.corrected) {
-    return "experts chosen by sigmoids";
-  }
-  if (b.router.groups > 1) return "groups of experts";
+  if (b.router.groups > device::kMostExpertGroups) return "so many groups of experts";
   if (b.config.experts > device::kMostExperts) return "so many experts";
   if (b.config.used_experts > device::kMostUsedExperts) return "so many experts of a token";
   if (!b.gated) return "experts without gates";
   if (b.post_norms) return "norms behind experts";
+  return nullptr;
+}
+
+const char* what_of_latent(const Blueprint& b) {
+  if (b.config.head_dim > device::kMostLatentDim) return "latents of this size";
+  if (b.attention_sinks || b.attention_soft_cap != 0.0)
+    return "latent attention with sinks or caps";
   return nullptr;
 }
 
@@ -94,7 +101,6 @@ const char* what_is_missing(const Blueprint& b) {
   for (const LayerPlan& plan : b.layers) {
     if (const char* what = what_of_layer(plan); what != nullptr) return what;
   }
-  if (c.latent.rank > 0) return "latent attention";
   if (const char* what = what_of_linear(b); what != nullptr) return what;
   if (b.norm != NormKind::kRms) return "layer norms";
   if (b.attention_gate && b.query_key_norm == QueryKeyNorm::kRow) return "gated attention";
@@ -102,8 +108,10 @@ const char* what_is_missing(const Blueprint& b) {
   if (b.learned_positions) return "learned positions";
   if (b.post_norms && b.residual_scale != 1.0) return "scaled branches with norms";
   if (b.logit_soft_cap != 0.0 && b.logit_divisor != 1.0) return "logits both capped and scaled";
-  if (c.head_dim % device::kPanel != 0 || c.head_dim > kMostHeadDim) return "heads of this size";
+  if (c.head_dim % device::kPanel != 0) return "heads of this size";
   if (c.hidden % device::kPanel != 0) return "a hidden size that 16 does not divide";
+  if (c.latent.rank > 0) return what_of_latent(b);
+  if (c.head_dim > kMostHeadDim) return "heads of this size";
   if (c.heads / std::max(1, c.kv_heads) > kMostHeadsPerKv) return "so many queries to a key";
   return nullptr;
 }

@@ -7,6 +7,7 @@
 #include "format/model_file.h"
 #include "kernels/device/device.h"
 #include "model/blueprint.h"
+#include "model/device/attention/device_latent.h"
 #include "model/device/device_experts.h"
 #include "model/device/device_memory.h"
 #include "model/device/linear/device_linear.h"
@@ -16,10 +17,12 @@
 namespace aerie {
 
 struct DeviceLayer {
-  std::vector<device::Matrix> inputs;  // of queries, keys and values
-  device::Matrix o, gate, up, down;    // no gate if the feed-forward has none
-  DeviceExperts experts;               // instead of gate, up and down
-  DeviceLinear linear;                 // instead of inputs and o
+  // Of queries, keys and values; with latent attention of queries, or their latent, and of keys.
+  std::vector<device::Matrix> inputs;
+  device::Matrix o, gate, up, down;  // no gate if the feed-forward has none
+  DeviceExperts experts;             // instead of gate, up and down
+  DeviceLatent latent;
+  DeviceLinear linear;  // instead of inputs and o
   // In device memory; null where the blueprint has none.
   const float* attention_norm = nullptr;
   const float* ffn_norm = nullptr;

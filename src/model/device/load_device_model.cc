@@ -1,5 +1,6 @@
 #include "model/device/load_device_model.h"
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <string>
@@ -73,6 +74,38 @@ Status check_expert_types(const ModelFile& file, const Blueprint& blueprint, int
   return {};
 }
 
+// Matrices of heads are products of experts, too. Older files have one for keys and values
+// together, of which the part of keys is turned when it is read.
+constexpr std::string_view kJoined = ".attn_kv_b.weight";
+constexpr device::MatrixKind kTurnedKind = device::MatrixKind::kBf16x2;
+
+Status check_latent_types(const ModelFile& file, int64_t shared_bytes) {
+  for (const TensorInfo& tensor : file.tensors()) {
+    const std::string_view name = tensor.name;
+    const bool is_joined = name.ends_with(kJoined);
+    if (!is_joined && !name.ends_with(".attn_k_b.weight") && !name.ends_with(".attn_v_b.weight")) {
+      continue;
+    }
+    if (!tensor.dtype) continue;
+    int64_t needed = device::expert_memory(device::kind_of(*tensor.dtype));
+    if (is_joined) needed = std::max(needed, device::expert_memory(kTurnedKind));
+    if (needed <= shared_bytes) continue;
+    return not_supported(
+        "matrices of heads of this type need {} KiB of shared memory in a block, and the device "
+        "gives {} ({})",
+        needed >> 10, shared_bytes >> 10, name);
+  }
+  return {};
+}
+
+// What the part of keys takes besides, of a tensor of both: 0 of any other.
+int64_t turned_bytes(const TensorInfo& tensor, const ModelConfig& config) {
+  const LatentAttention& latent = config.latent;
+  if (latent.rank == 0 || !tensor.name.ends_with(kJoined)) return 0;
+  const device::MatrixBytes panel = device::panel_bytes(kTurnedKind, latent.plain);
+  return config.heads * device::panels_of(latent.rank) * panel.all();
+}
+
 }  // namespace
 
 Status supported_by_device(const ModelFile& file) {
@@ -81,8 +114,16 @@ Status supported_by_device(const ModelFile& file) {
   return check_expert_types(file, blueprint, std::numeric_limits<int64_t>::max());
 }
 
+Status check_device_types(const ModelFile& file, const Blueprint& blueprint,
+                          device::Device& device) {
+  const int64_t shared_bytes = device.info().shared_bytes;
+  AERIE_RETURN_IF_ERROR(check_expert_types(file, blueprint, shared_bytes));
+  return check_latent_types(file, shared_bytes);
+}
+
 int64_t device_weight_bytes(const ModelFile& file, const LayerRange& layers) {
   int64_t bytes = 0;
+  const Expected<ModelConfig> config = read_model_config(file);
   for (const TensorInfo& tensor : file.tensors()) {
     if (!tensor.dtype || is_of_predictor(file, tensor.name)) continue;
     if (!is_of_layers(tensor.name, layers)) continue;
@@ -97,6 +138,7 @@ int64_t device_weight_bytes(const ModelFile& file, const LayerRange& layers) {
     const device::MatrixBytes panel =
         device::panel_bytes(device::kind_of(view.dtype), view.row_length());
     bytes += device::panels_of(view.rows()) * panel.all();
+    if (config.ok()) bytes += turned_bytes(tensor, *config);
   }
   return bytes;
 }
@@ -110,7 +152,7 @@ Expected<std::unique_ptr<Model>> load_device_model(const ModelFile& file,
                                                    const ModelOptions& options,
                                                    device::Device& device, int first_layer) {
   AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, read_blueprint(file));
-  AERIE_RETURN_IF_ERROR(check_expert_types(file, blueprint, device.info().shared_bytes));
+  AERIE_RETURN_IF_ERROR(check_device_types(file, blueprint, device));
   if (first_layer == 0) {
     return load_device_transformer(file, std::move(blueprint), options, device);
   }

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "format/model_file.h"
 #include "kernels/device/device.h"
+#include "model/blueprint.h"
 #include "model/model.h"
 
 namespace aerie {
@@ -14,6 +15,11 @@ namespace aerie {
 // kUnsupported, saying what, if there is no device code for something in the model: for its layers,
 // or for the types of its experts.
 Status supported_by_device(const ModelFile& file);
+
+// kUnsupported, saying what, if the device has no products for types that the file has: of experts,
+// or of matrices of heads. The blueprint is the file's, whose tensors have GGUF's names.
+Status check_device_types(const ModelFile& file, const Blueprint& blueprint,
+                          device::Device& device);
 
 // Of the device's memory: what the weights take there, and what a model with these options works
 // with. Require supported_by_device().

@@ -132,9 +132,29 @@ TEST_P(DeviceExactExperts, ChangeNoToken) {
   }
 }
 
+// Latents of one part of the layers are the processor's, of the other the device's; sequences are
+// suspended and go on.
+TEST(DeviceExactBatch, DividedWithPrefixesOfLatents) {
+  const auto file = open_family_model("glm4-moe-lite");
+  ASSERT_NE(file, nullptr);
+  Setting setting;
+  setting.target = &*file;
+  setting.positions = 120;
+  setting.device = &test::device_of_tests();
+  setting.first_layer = 1;
+  setting.kind = DraftKind::kNgramTree;
+  setting.chunk = 13;
+  for (const int tokens : {20, 15}) {
+    const double temperature = tokens == 20 ? 0.0 : 0.9;
+    setting.requests.push_back(
+        request_with(sampling_with(temperature, Filter::kNone, 3), tokens, 35));
+  }
+  EXPECT_EQ(serve_twice(setting, 7).difference, "");
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, DeviceExactExperts,
-                         testing::Values("gpt-oss", "granitemoe", "mixtral", "olmoe-clipped",
-                                         "qwen2-moe", "qwen3-moe-dense"),
+                         testing::Values("deepseek3", "gpt-oss", "granitemoe", "mixtral",
+                                         "olmoe-clipped", "qwen2-moe", "qwen3-moe-dense"),
                          family_test_name);
 
 // States of layers with linear attention are rolled back by records, whatever drafts: chains,

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "model/import/predictor_file.h"
 #include "tests/decode/exactness.h"
 #include "tests/model/families/family_goldens.h"
 #include "tests/testing/device/test_device.h"
@@ -55,6 +56,27 @@ std::string family_test_name(const testing::TestParamInfo<HeadFamily>& param) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, DeviceHead, testing::ValuesIn(kOnDevice), family_test_name);
+
+// A module that came with its model, with latent attention and experts chosen in groups.
+TEST(DeviceModule, ChangesNoToken) {
+  const auto file = open_family_model("deepseek3");
+  ASSERT_NE(file, nullptr);
+  ASSERT_TRUE(has_predictors(*file));
+  test::TinyHead module(*file, HeadFamily::kMtp, file->name());
+  for (const double temperature : {0.0, 0.9}) {
+    Setting setting;
+    setting.target = &*file;
+    setting.positions = 120;
+    setting.device = &test::device_of_tests();
+    setting.head = &module;
+    setting.kind = DraftKind::kHeadTree;
+    setting.chunk = 20;
+    setting.requests.push_back(request_with(sampling_with(temperature, Filter::kNone, 3), 16, 20));
+    const Comparison comparison = compare_with_plain(setting);
+    EXPECT_EQ(comparison.difference, "");
+    EXPECT_GT(comparison.speculative.of[0].stats.drafted, 0);
+  }
+}
 
 // A module that came with a model of layers with linear attention: its own attention is gated.
 TEST(DeviceOwnModule, ChangesNoToken) {

@@ -67,7 +67,7 @@ TEST_P(AttentionSinksTest, CloseToDouble) {
          {std::pair{1, 1}, {4, 2}, {3, 1}, {8, 1}, {14, 2}, {34, 1}}) {
       for (const int window : {0, 128}) {
         for (const int context : {1, 17, 256, 257, 700}) {
-          if (!in_turn(pair++, 3)) continue;
+          if (!test::in_turn(pair++, 3)) continue;
           const int rows = std::min(context, 1 + context % 5);
           check(shape_of({heads, kv_heads, head_dim, window}), context, rows,
                 context > 600 ? 3 : 1);

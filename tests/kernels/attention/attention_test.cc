@@ -50,11 +50,11 @@ class AttentionTest : public BackendTest<Param> {
 
 TEST_P(AttentionTest, CloseToDouble) {
   size_t first = 0;
-  for (const AttentionShape& group : sampled(kGroups, 2)) {
+  for (const AttentionShape& group : test::sampled(kGroups, 2)) {
     const AttentionShape shape = shape_of(group);
     size_t pair = first++;
-    for (const int context : sampled(kContexts, 3)) {
-      if (!in_turn(pair++, 3)) continue;
+    for (const int context : test::sampled(kContexts, 3)) {
+      if (!test::in_turn(pair++, 3)) continue;
       check(shape, context, 1);
       if (HasFatalFailure()) return;
     }
@@ -67,7 +67,7 @@ TEST_P(AttentionTest, CloseToDouble) {
 TEST_P(AttentionTest, CloseToTheReference) {
   const Backend& reference = *aerie::kernels::backend(Isa::kReference);
   Random random(52);
-  for (const AttentionShape& group : sampled(kGroups, 2)) {
+  for (const AttentionShape& group : test::sampled(kGroups, 2)) {
     const AttentionShape shape = shape_of(group);
     const int context = 300, rows = 3;
     const std::vector<Token> chain = random_tokens(random, context);

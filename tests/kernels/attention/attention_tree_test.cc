@@ -89,10 +89,10 @@ class AttentionTreeTest : public BackendTest<std::tuple<Isa, KvType>> {
 
 TEST_P(AttentionTreeTest, NodesAreChains) {
   Random random(72);
-  for (const AttentionShape& shape : sampled(
+  for (const AttentionShape& shape : test::sampled(
            {AttentionShape{6, 2, 32}, {3, 3, 64}, {28, 1, 16}, {6, 2, 32, 5}, {4, 2, 16, 70, 4.0f}},
            3)) {
-    for (const int committed : sampled({0, 1, 15, 50, 63, 64, 240, 255, 256, 300, 511}, 2)) {
+    for (const int committed : test::sampled({0, 1, 15, 50, 63, 64, 240, 255, 256, 300, 511}, 2)) {
       const int size = 2 + static_cast<int>(random.below(30));
       check(shape_of(shape), committed,
             random_tree(random, size, 1 + static_cast<int>(random.below(12))));
@@ -103,7 +103,7 @@ TEST_P(AttentionTreeTest, NodesAreChains) {
 
 TEST_P(AttentionTreeTest, DeepAndWideTrees) {
   Random random(73);
-  for (const int window : sampled({0, 30, 220}, 1)) {
+  for (const int window : test::sampled({0, 30, 220}, 1)) {
     const AttentionShape shape = shape_of({4, 2, 16, window});
     check(shape, 200, random_tree(random, 90, 1));
     check(shape, 250, random_tree(random, 90, 3));
@@ -115,7 +115,7 @@ TEST_P(AttentionTreeTest, DeepAndWideTrees) {
 TEST_P(AttentionTreeTest, NodesOfLongKeysAreChains) {
   Random random(77);
   for (const AttentionShape& shape : kLongKeys) {
-    for (const int committed : sampled({0, 1, 50, 64, 250, 300}, 1)) {
+    for (const int committed : test::sampled({0, 1, 50, 64, 250, 300}, 1)) {
       const int size = 2 + static_cast<int>(random.below(30));
       check(shape_of(shape), committed, random_tree(random, size, 4));
       if (HasFatalFailure()) return;
@@ -166,7 +166,7 @@ TEST_P(AttentionTreeTest, TreesBesideOtherRows) {
     for (const std::vector<Token>& chain : chains) {
       expected.push_back(attend_alone(backend(), shape, chain));
     }
-    for (const int threads : sampled(kThreadCounts, 1)) {
+    for (const int threads : test::sampled(kThreadCounts, 1)) {
       const std::vector<float> out = batch.run(backend(), threads);
       for (size_t r = 0; r < chains.size(); ++r) {
         ASSERT_TRUE(same_bits(row_of(out, shape, r), expected[r]))

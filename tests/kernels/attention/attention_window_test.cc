@@ -42,9 +42,10 @@ class AttentionWindowTest : public BackendTest<std::tuple<Isa, KvType>> {
 
 TEST_P(AttentionWindowTest, CloseToDouble) {
   for (const float cap : {0.0f, 2.0f, 50.0f}) {
-    for (const int window : sampled({0, 1, 2, 15, 16, 17, 64, 100, 255, 256, 257, 512, 1000}, 3)) {
+    for (const int window :
+         test::sampled({0, 1, 2, 15, 16, 17, 64, 100, 255, 256, 257, 512, 1000}, 3)) {
       const AttentionShape shape = shape_of({6, 2, 32, window, cap});
-      for (const int context : sampled({1, 16, 17, 255, 256, 257, 300, 513, 1100}, 4)) {
+      for (const int context : test::sampled({1, 16, 17, 255, 256, 257, 300, 513, 1100}, 4)) {
         check(shape, context, 1);
         if (HasFatalFailure()) return;
       }
@@ -134,7 +135,7 @@ TEST_P(AttentionWindowTest, NothingOutsideAnyWindowIsTouched) {
           const auto end = seen.begin() + std::min(length, (page + 1) * kPagePositions);
           if (std::find(begin, end, true) == end) cache.lose_page(sequence, page);
         }
-        for (const int threads : sampled(kThreadCounts, 1)) {
+        for (const int threads : test::sampled(kThreadCounts, 1)) {
           const std::vector<float> out = batch.run(backend(), threads);
           for (size_t r = 0; r < positions.size(); ++r) {
             ASSERT_TRUE(same_bits(row_of(out, shape, r), expected[r]))
@@ -152,7 +153,7 @@ TEST_P(AttentionWindowTest, PromptsInOneCall) {
   Random random(86);
   const int length = isa() == Isa::kReference ? 300 : 700;
   const std::vector<Token> chain = random_tokens(random, length);
-  for (const int window : sampled({1, 3, 16, 50, 256, 290}, 2)) {
+  for (const int window : test::sampled({1, 3, 16, 50, 256, 290}, 2)) {
     const AttentionShape shape = shape_of({4, 2, 16, window, 8.0f});
     TestCache cache(shape, length / kPagePositions + 3, 87);
     const int sequence = cache.open(length);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/device/cache_place.h"
+#include "kernels/simt/emulation.h"
 #include "tests/testing/device/test_device.h"
 
 namespace aerie::device::device_attention_test {
@@ -23,10 +24,12 @@ struct Shape {
   int window = 0;
   float soft_cap = 0.0f;
   bool sinks = false;
-  int committed = 250;  // positions of the tree's sequence before it
+  int committed = 250;   // positions of the tree's sequence before it
+  int value_prefix = 0;  // CacheShape's
 
   int kv_head(int head) const { return head / (heads / kv_heads); }
-  CacheShape cache() const { return {kv_heads, head_dim}; }
+  int value_dim() const { return value_prefix > 0 ? value_prefix : head_dim; }
+  CacheShape cache() const { return {kv_heads, head_dim, value_prefix}; }
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(head_dim)); }
 };
 
@@ -82,7 +85,7 @@ class AttentionCase {
     Attend a;
     a.pass = {upload(counts_), upload(pass_rows_), upload(tiles_), nullptr, nullptr,
               nullptr,         upload(indices_)};
-    const int width = shape_.heads * shape_.head_dim;
+    const int width = shape_.heads * shape_.head_dim, out_width = shape_.heads * shape_.value_dim();
     const std::vector<uint16_t> q(q_.begin() + first * width, q_.begin() + (first + count) * width);
     a.q = upload(q);
     a.plane = upload(plane_);
@@ -96,11 +99,14 @@ class AttentionCase {
     a.most_chunks = most_ / kChunk + 1;
     a.partials = upload(std::vector<float>(
         static_cast<size_t>(partial_floats(a.shape, a.heads, count, a.most_chunks))));
-    const auto counters = static_cast<size_t>(arrival_counters(a.shape, count, a.most_chunks));
+    const int parts = shape_.value_prefix > 0 ? latent_parts(a.heads) : 1;
+    const auto counters =
+        static_cast<size_t>(arrival_counters(a.shape, count, a.most_chunks) * parts);
     a.arrived = upload(std::vector<unsigned>(counters));
-    std::vector<uint16_t> out(static_cast<size_t>(count * width));
+    std::vector<uint16_t> out(static_cast<size_t>(count * out_width));
     a.out = upload(out);
-    a.out_stride = width;
+    a.out_stride = out_width;
+    a.out_head = shape_.value_dim();
     const int tiles = counts_[kTileCount];
     for (a.first_tile = 0; a.first_tile < tiles; a.first_tile += at_once) {
       a.most_tiles = std::min(at_once, tiles - a.first_tile);
@@ -135,11 +141,11 @@ class AttentionCase {
       largest = std::max(largest, double{sinks_[static_cast<size_t>(head)]});
       total = std::exp(sinks_[static_cast<size_t>(head)] - largest);
     }
-    std::vector<double> out(static_cast<size_t>(dim));
+    std::vector<double> out(static_cast<size_t>(shape_.value_dim()));
     for (int p = first; p <= last; ++p) {
       const double share = std::exp(scores[static_cast<size_t>(p - first)] - largest);
       total += share;
-      for (int d = 0; d < dim; ++d) {
+      for (int d = 0; d < shape_.value_dim(); ++d) {
         out[static_cast<size_t>(d)] += share * value(row.slots[static_cast<size_t>(p)], head, d);
       }
     }
@@ -150,14 +156,22 @@ class AttentionCase {
  private:
   static constexpr int kPagesOf = 5;  // of a sequence that is not long
 
-  size_t at(int slot, int head, int element) const {
-    return static_cast<size_t>(head_offset(shape_.cache(), slot, shape_.kv_head(head)) + element);
+  // In the plane, of a head of keys.
+  size_t key_at(int slot, int h, int d) const {
+    const CacheShape cache = shape_.cache();
+    if (cache.value_prefix > 0) return static_cast<size_t>(slot * cache.head_dim + d);
+    return static_cast<size_t>(head_offset(cache, slot, h) + key_element(cache, slot, d));
+  }
+  size_t value_at(int slot, int h, int d) const {
+    const CacheShape cache = shape_.cache();
+    if (cache.value_prefix > 0) return key_at(slot, h, d);
+    return static_cast<size_t>(head_offset(cache, slot, h) + value_element(cache, slot, d));
   }
   double key(int slot, int head, int d) const {
-    return simt::from_f16(plane_[at(slot, head, key_element(shape_.cache(), slot, d))]);
+    return simt::from_f16(plane_[key_at(slot, shape_.kv_head(head), d)]);
   }
   double value(int slot, int head, int d) const {
-    return simt::from_f16(plane_[at(slot, head, value_element(shape_.cache(), slot, d))]);
+    return simt::from_f16(plane_[value_at(slot, shape_.kv_head(head), d)]);
   }
 
   // What no row sees has keys that are no numbers, and large values.
@@ -167,21 +181,18 @@ class AttentionCase {
     for (int slot = 0; slot < pages_all_ * kPage; ++slot) {
       for (int h = 0; h < shape_.kv_heads; ++h) {
         for (int d = 0; d < shape_.head_dim; ++d) {
-          const auto from = static_cast<size_t>(head_offset(cache, slot, h));
-          plane_[from + static_cast<size_t>(key_element(cache, slot, d))] = 0x7fff;
-          plane_[from + static_cast<size_t>(value_element(cache, slot, d))] = 0x7bff;
+          plane_[value_at(slot, h, d)] = 0x7bff;
+          plane_[key_at(slot, h, d)] = 0x7fff;
         }
       }
     }
   }
 
   void put(int slot) {
-    const CacheShape cache = shape_.cache();
     for (int h = 0; h < shape_.kv_heads; ++h) {
-      const auto from = static_cast<size_t>(head_offset(cache, slot, h));
       for (int d = 0; d < shape_.head_dim; ++d) {
-        plane_[from + static_cast<size_t>(key_element(cache, slot, d))] = numbers_.half(1.0f);
-        plane_[from + static_cast<size_t>(value_element(cache, slot, d))] = numbers_.half(1.0f);
+        plane_[key_at(slot, h, d)] = numbers_.half(1.0f);
+        if (shape_.value_prefix == 0) plane_[value_at(slot, h, d)] = numbers_.half(1.0f);
       }
     }
   }
@@ -294,9 +305,14 @@ class AttentionCase {
 
 class DeviceAttention : public testing::TestWithParam<Shape> {
  protected:
+  // Threads of an emulated device take turns in another order for each shape.
+  DeviceAttention() { simt::set_order(static_cast<uint64_t>(GetParam().head_dim)); }
+  ~DeviceAttention() override { simt::set_order(0); }
+
   void SetUp() override {
     case_.emplace(GetParam(), test::device_of_tests());
     of_tile_ = most_tile_rows(GetParam().heads / GetParam().kv_heads);
+    if (GetParam().value_prefix > 0) of_tile_ = 1;
   }
 
   std::optional<AttentionCase> case_;
@@ -305,7 +321,7 @@ class DeviceAttention : public testing::TestWithParam<Shape> {
 
 TEST_P(DeviceAttention, IsSoftmaxOfWhatRowsSee) {
   const std::vector<uint16_t> out = case_->run(0, case_->rows(), of_tile_, 1000);
-  const int heads = GetParam().heads, dim = GetParam().head_dim;
+  const int heads = GetParam().heads, dim = GetParam().value_dim();
   double worst = 0.0;
   for (int r = 0; r < case_->rows(); ++r) {
     for (int h = 0; h < heads; ++h) {
@@ -323,8 +339,9 @@ TEST_P(DeviceAttention, IsSoftmaxOfWhatRowsSee) {
 }
 
 TEST_P(DeviceAttention, HoweverRowsArePutTogether) {
-  const int rows = case_->rows(), width = GetParam().heads * GetParam().head_dim;
+  const int rows = case_->rows(), width = GetParam().heads * GetParam().value_dim();
   const std::vector<uint16_t> all = case_->run(0, rows, of_tile_, 1000);
+  simt::set_order(1);
   EXPECT_EQ(case_->run(0, rows, std::min(of_tile_, 3), 2), all) << "tiles of 3, two at a time";
   for (int r = 0; r < rows; r += 4) {
     const std::vector<uint16_t> alone = case_->run(r, 1, 1, 1);
@@ -339,6 +356,7 @@ std::string name_of(const testing::TestParamInfo<Shape>& info) {
   return std::to_string(s.heads) + "x" + std::to_string(s.kv_heads) + "x" +
          std::to_string(s.head_dim) + (s.window > 0 ? "_window" : "") +
          (s.soft_cap > 0 ? "_capped" : "") + (s.sinks ? "_sinks" : "") + "_" +
+         (s.value_prefix > 0 ? "of" + std::to_string(s.value_prefix) + "_" : "") +
          std::to_string(s.committed);
 }
 
@@ -351,5 +369,16 @@ INSTANTIATE_TEST_SUITE_P(
                     Shape{2, 1, 16, 0, 0.0f, true, 9 * kChunk - 5},
                     Shape{2, 1, 64, 7 * kChunk, 0.0f, false, 10 * kChunk - 5}),
     name_of);
+
+// Latents: published sizes, dimensions that are no multiple of what a warp takes, more heads than a
+// block takes, windows, groups of chunks.
+INSTANTIATE_TEST_SUITE_P(Latents, DeviceAttention,
+                         testing::Values(Shape{20, 1, 576, 0, 0.0f, false, 250, 512},
+                                         Shape{2, 1, 48, 0, 0.0f, false, 500, 32},
+                                         Shape{35, 1, 112, 70, 0.0f, false, 250, 80},
+                                         Shape{1, 1, 32, 0, 0.0f, false, 9 * kChunk - 5, 16},
+                                         Shape{10, 1, 560, 7 * kChunk, 0.0f, false, 10 * kChunk - 5,
+                                               544}),
+                         name_of);
 
 }  // namespace aerie::device::device_attention_test

@@ -34,7 +34,7 @@ TEST_P(GroupsTest, AreWhatEachIsAlone) {
     matrices.push_back(pack(on, plausible_weights(type, kOutputs, k, random)));
   }
   const auto rows = static_cast<int64_t>(from.size());
-  for (const int threads : sampled({1, 2, 3}, 1)) {
+  for (const int threads : test::sampled({1, 2, 3}, 1)) {
     Activations x = *Activations::allocate(rows, k);
     prepare(x, on, type, rows, k);
     x.groups = groups;

@@ -39,13 +39,13 @@ TEST_P(MatmulExactTest, EveryShape) {
   int call = 0;
   for (const int64_t k : lengths_for(dtype)) {
     const Activations all = random_activations(backend(), kMostRows, k, !is_float(dtype), random);
-    for (const int64_t n : sampled(kWidths, 2)) {
+    for (const int64_t n : test::sampled(kWidths, 2)) {
       const Weights w = random_weights(dtype, n, k, random);
       const PackedMatrix packed = pack(backend(), w);
       ASSERT_EQ(packed.n, n);
       ASSERT_EQ(packed.k, k);
       const std::vector<float> expected = exact_products(w, all);
-      for (const int64_t rows : sampled(kRowCounts, 5)) {
+      for (const int64_t rows : test::sampled(kRowCounts, 5)) {
         const Activations x = first_rows(all, rows);
         const std::span<const float> wanted(expected.data(), static_cast<size_t>(rows * n));
         ASSERT_TRUE(same_bits(product(backend(), kThreadCounts[++call % 4], packed, x), wanted))

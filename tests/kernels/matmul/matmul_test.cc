@@ -55,8 +55,8 @@ TEST_P(MatmulTest, NearTheReference) {
   const Backend& reference = *aerie::kernels::backend(Isa::kReference);
   Random random(10);
   for (const int64_t k : lengths_for(dtype)) {
-    for (const int64_t n : sampled({1, 17, 192}, 1)) {
-      for (const int64_t rows : sampled({1, 5, 19}, 2)) {
+    for (const int64_t n : test::sampled({1, 17, 192}, 1)) {
+      for (const int64_t rows : test::sampled({1, 5, 19}, 2)) {
         const Weights w = plausible_weights(dtype, n, k, random);
         const std::vector<float> values = uniform_floats(random, rows * k, -2.0f, 2.0f);
         const Activations x = activations_of(backend(), values, k, backend().wants_int8(dtype));
@@ -99,7 +99,7 @@ TEST_P(MatmulTest, SeveralTargetsAreSeparateProducts) {
   const int64_t k = 256, rows = 6;
   const Activations x =
       activations_of(backend(), uniform_floats(random, rows * k, -1.0f, 1.0f), k, true);
-  for (const int threads : sampled(kThreadCounts, 2)) {
+  for (const int threads : test::sampled(kThreadCounts, 2)) {
     std::vector<PackedMatrix> packed;
     std::vector<std::unique_ptr<MatmulOutput>> together, apart;
     for (size_t i = 0; i < widths.size(); ++i) {

@@ -15,7 +15,7 @@ TEST_P(PanelOrderTest, MakesNoDifference) {
   for (const int64_t k : lengths_for(dtype)) {
     // Panels that have others beside them, and some that are left over.
     const Weights w = plausible_weights(dtype, 117, k, random);
-    for (const int64_t rows : sampled({1, 2, 3, 4, 5, 6, 7, 8, 9}, 2)) {
+    for (const int64_t rows : test::sampled({1, 2, 3, 4, 5, 6, 7, 8, 9}, 2)) {
       const std::vector<float> values = uniform_floats(random, rows * k, -2.0f, 2.0f);
       const Activations x = activations_of(backend(), values, k, backend().wants_int8(dtype));
       const std::vector<float> y = product(*turns, 2, pack(*turns, w), x);

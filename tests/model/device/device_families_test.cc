@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "format/converted_file.h"
 #include "kernels/simt/emulation.h"
 #include "model/device/device_experts.h"
 #include "model/device/device_weights.h"
@@ -64,8 +65,12 @@ INSTANTIATE_TEST_SUITE_P(Families, DeviceFamily, testing::ValuesIn(families_of_d
 // Those that the documents name are among them.
 TEST(DeviceFamilies, AreThoseOfTheDocuments) {
   const auto names = families_of_devices();
-  for (const char* name : {"gemma2",
+  for (const char* name : {"deepseek2",
+                           "deepseek2-lite",
+                           "deepseek3",
+                           "gemma2",
                            "gemma3",
+                           "glm4-moe-lite",
                            "gpt-oss",
                            "gpt-oss-mxfp4",
                            "granite",
@@ -175,9 +180,88 @@ TEST_F(DeviceExperts, ThatNeedMoreSharedMemoryAreRefused) {
       << model.status().message();
 }
 
+// The same of matrices of heads, whose experts are of a type that needs less.
+TEST_F(DeviceExperts, AreNotAllThatNeedsMemory) {
+  if (!test::is_emulated()) GTEST_SKIP() << "a GPU has the memory that it has";
+  ModelOptions options = test::model_options();
+  const auto file =
+      ConvertedFile::wrap(open_family_model("deepseek3"), {DType::kQ4_0, true}, *options.pool);
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  simt::set_shared_memory(size_t{99} << 10);
+  const auto model = load_device_model(**file, options, test::device_of_tests());
+  simt::set_shared_memory(size_t{227} << 10);
+  EXPECT_EQ(model.status().code(), StatusCode::kUnsupported);
+  EXPECT_NE(model.status().message().find("matrices of heads"), std::string::npos)
+      << model.status().message();
+}
+
+class DeviceFamilyTree : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    file_ = open_family_model(GetParam());
+    ASSERT_NE(file_, nullptr);
+    vocab_ = read_model_config(*file_)->vocab;
+    text_ = test::random_tokens(3, 60, vocab_);
+  }
+
+  std::unique_ptr<ModelFile> file_;
+  int vocab_ = 0;
+  std::vector<int32_t> text_;
+};
+
+// Nodes of a tree choose experts of their own, whatever their siblings do, and see their ancestors
+// alone.
+TEST_P(DeviceFamilyTree, ANodeIsTheEndOfItsChain) {
+  const TokenTree tree = random_tree(4, 12, vocab_);
+  Bench bench(*file_, test::device_of_tests(), 1), alone(*file_, test::device_of_tests(), 1);
+  const KvCache::Id id = *bench.cache().open(), chain = *alone.cache().open();
+  bench.read(id, std::span(text_).first(30), 64);
+  alone.read(chain, std::span(text_).first(30), 7);
+  bench.add_tree(id, text_.back(), tree);
+  const std::vector<RowOutputs> rows = bench.run();
+  for (int32_t node = -1; node < tree.size(); ++node) {
+    std::vector<int32_t> path;
+    for (const int32_t entry : path_to(tree, node)) {
+      path.push_back(entry == 0 ? text_.back() : tree.nodes[static_cast<size_t>(entry) - 1].token);
+    }
+    alone.add_chain(chain, path);
+    ASSERT_TRUE(rows[static_cast<size_t>(1 + node)] == alone.run().back()) << "node " << node;
+  }
+}
+
+// A pass of more rows than few, too.
+TEST_P(DeviceFamilyTree, APromptMayBeLong) {
+  const std::vector<int32_t> text = test::random_tokens(4, 100, vocab_);
+  Bench one(*file_, test::device_of_tests(), 1), other(*file_, test::device_of_tests(), 1);
+  const auto whole = one.read(*one.cache().open(), text, 100);
+  const auto parts = other.read(*other.cache().open(), text, 25);
+  for (size_t r = 0; r < text.size(); ++r) ASSERT_TRUE(whole[r] == parts[r]) << "row " << r;
+}
+
+// Entries of a path that was committed are moved to where a chain would have put them.
+TEST_P(DeviceFamilyTree, ACommittedPathIsAChain) {
+  const TokenTree tree = random_tree(5, 14, vocab_);
+  Bench bench(*file_, test::device_of_tests(), 1), alone(*file_, test::device_of_tests(), 1);
+  const KvCache::Id id = *bench.cache().open(), chain = *alone.cache().open();
+  bench.read(id, text_, 64);
+  alone.read(chain, text_, 64);
+  bench.add_tree(id, 7, tree);
+  bench.run();
+  const std::vector<int32_t> path = path_to(tree, tree.size() - 1);
+  bench.cache().commit(id, path);
+  ASSERT_FALSE(bench.cache().moves().empty());
+  std::vector<int32_t> taken;
+  for (const int32_t entry : path) {
+    taken.push_back(entry == 0 ? 7 : tree.nodes[static_cast<size_t>(entry) - 1].token);
+  }
+  alone.read(chain, taken, 64);
+  const std::vector<int32_t> more = test::random_tokens(8, 5, vocab_);
+  EXPECT_TRUE(bench.read(id, more, 5) == alone.read(chain, more, 2));
+}
+
 // One graph and one wait, and at most twelve kernels a layer, of which three are of what every row
-// uses besides.
-TEST_F(DeviceExperts, TakeOneGraphAndOneWait) {
+// uses besides; latent attention has six more.
+TEST_P(DeviceFamilyTree, TakesOneGraphAndOneWait) {
   if (!test::is_emulated()) GTEST_SKIP() << "the emulator counts";
   Bench bench(*file_, test::device_of_tests(), 1);
   const KvCache::Id id = *bench.cache().open();
@@ -198,27 +282,27 @@ TEST_F(DeviceExperts, TakeOneGraphAndOneWait) {
   const simt::Counts counts = pass();
   EXPECT_EQ(counts.graph_launches, 1);
   EXPECT_EQ(counts.waits, 1);
-  EXPECT_LE(counts.launches, 12 * bench.model().config().layers + 5);
+  const ModelConfig& config = bench.model().config();
+  EXPECT_LE(counts.launches, (config.latent.rank > 0 ? 18 : 12) * config.layers + 5);
 }
 
-// Nodes of a tree choose experts of their own, whatever their siblings do.
-TEST_F(DeviceExperts, ANodeIsTheEndOfItsChain) {
-  const int vocab = read_model_config(*file_)->vocab;
-  const TokenTree tree = random_tree(4, 12, vocab);
-  Bench bench(*file_, test::device_of_tests(), 1), alone(*file_, test::device_of_tests(), 1);
-  const KvCache::Id id = *bench.cache().open(), chain = *alone.cache().open();
-  bench.read(id, std::span(text_).first(30), 64);
-  alone.read(chain, std::span(text_).first(30), 7);
-  bench.add_tree(id, text_.back(), tree);
-  const std::vector<RowOutputs> rows = bench.run();
-  for (int32_t node = -1; node < tree.size(); ++node) {
-    std::vector<int32_t> path;
-    for (const int32_t entry : path_to(tree, node)) {
-      path.push_back(entry == 0 ? text_.back() : tree.nodes[static_cast<size_t>(entry) - 1].token);
-    }
-    alone.add_chain(chain, path);
-    ASSERT_TRUE(rows[static_cast<size_t>(1 + node)] == alone.run().back()) << "node " << node;
-  }
+// What is counted before a model is loaded is about what it takes.
+TEST_P(DeviceFamilyTree, TakesTheMemoryThatWasCounted) {
+  if (!test::is_emulated()) GTEST_SKIP() << "the emulator's memory is the model's alone";
+  ModelOptions options = test::model_options();
+  options.max_rows = 512;
+  device::Device& device = test::device_of_tests();
+  const int64_t before = device.info().free;
+  const auto model = load_device_model(*file_, options, device);
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  const auto taken = static_cast<double>(before - device.info().free);
+  const auto counted =
+      static_cast<double>(device_weight_bytes(*file_) + device_working_bytes(*file_, options));
+  EXPECT_NEAR(taken, counted, 0.02 * counted);
 }
+
+INSTANTIATE_TEST_SUITE_P(Families, DeviceFamilyTree,
+                         testing::Values("qwen2-moe", "deepseek2-lite", "deepseek3"),
+                         family_test_name);
 
 }  // namespace aerie::device_families_test

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/device/activation.h"
 #include "kernels/device/warp_sums.h"
@@ -14,6 +15,10 @@ inline constexpr int kRouteRows = kRouteThreads / 32;  // of a block
 struct RouteShared {
   int32_t counts[kRouteThreads];  // pairs of each expert in each group's share
   int32_t totals[kMostExperts];
+};
+// Of sigmoids and groups.
+struct ScoredRouteShared : RouteShared {
+  float scores[kRouteRows][kMostExperts];  // by which experts of a row are compared
 };
 
 // An expert and its logit as a number in the same order: 0 for what is no expert, or is no more,
@@ -31,50 +36,132 @@ SIMT_DEV Favour more_favoured(Favour a, Favour b) {
   return b.rank > a.rank || (b.rank == a.rank && b.expert < a.expert) ? b : a;
 }
 
-// A row by a warp, whose lanes have kEach experts each: lane i < used ends with the row's i-th.
+// The most favoured of what lanes have kEach of each, lane, lane + 32, ...; it is no more from then
+// on.
 template <int kEach>
+SIMT_DEV int32_t take_best(uint32_t (&ranks)[kEach]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  Favour best = {0, kMostExperts};
+  SIMT_UNROLL
+  for (int i = 0; i < kEach; ++i) best = more_favoured(best, {ranks[i], i * 32 + lane});
+  SIMT_UNROLL
+  for (int mask = 16; mask > 0; mask /= 2) {
+    best = more_favoured(
+        best, {simt::shuffle_xor(best.rank, mask), simt::shuffle_xor(best.expert, mask)});
+  }
+  SIMT_UNROLL
+  for (int i = 0; i < kEach; ++i) {
+    if (i * 32 + lane == best.expert) ranks[i] = 0;
+  }
+  return best.expert;
+}
+
+SIMT_DEV float sigmoid(float x) {
+  return simt::reciprocal(1.0f + simt::exp(-x));
+}
+
+// A row by a warp, whose lanes have kEach experts each: lane i < used ends with the row's i-th.
+// kScored: of sigmoids or groups; else of softmax's without.
+template <int kEach, bool kScored>
 class RowExperts {
  public:
-  SIMT_DEV RowExperts(const Route& args, int row)
+  // `scores`: the row's in shared memory; null unless kScored.
+  SIMT_DEV RowExperts(const Route& args, int row, float* scores)
       : a_(args),
         row_(row),
         lane_(static_cast<int>(threadIdx.x) % 32),
-        logits_(args.logits + static_cast<int64_t>(row) * args.stride) {}
+        logits_(args.logits + static_cast<int64_t>(row) * args.stride),
+        scores_(scores) {}
 
   SIMT_DEV void run() {
     SIMT_UNROLL
     for (int i = 0; i < kEach; ++i) {
       const int expert = i * 32 + lane_;
-      ranks_[i] = expert < a_.experts ? rank_of(logits_[expert]) : 0;
+      ranks_[i] = 0;
+      if (expert >= a_.experts) continue;
+      if constexpr (kScored) {
+        scores_[expert] = score_of(expert);
+        ranks_[i] = rank_of(scores_[expert]);
+      } else {
+        ranks_[i] = rank_of(logits_[expert]);
+      }
+    }
+    if constexpr (kScored) {
+      if (a_.groups > 1) leave_groups();
     }
     int32_t own = 0;
     for (int i = 0; i < a_.used; ++i) {
-      const int32_t expert = take();
+      const int32_t expert = take_best(ranks_);
       if (lane_ == i) own = expert;
     }
-    weigh(own);
+    const float weight = kScored && a_.sigmoid ? sigmoid_weight(own) : softmax_weight(own);
+    if (lane_ >= a_.used) return;
+    const int at = row_ * a_.used + lane_;
+    a_.chosen[at] = own;
+    a_.weights[at] = weight;
   }
 
  private:
-  // The most favoured, which is no more from then on.
-  SIMT_DEV int32_t take() {
-    Favour best = {0, kMostExperts};
+  SIMT_DEV float score_of(int expert) const {
+    if (!a_.sigmoid) return logits_[expert];
+    const float score = sigmoid(logits_[expert]);
+    return a_.corrections != nullptr ? score + a_.corrections[expert] : score;
+  }
+
+  // Experts of the groups that are not used are no more.
+  SIMT_DEV void leave_groups() {
+    __syncwarp();  // other lanes wrote scores
+    const int size = a_.experts / a_.groups;
+    uint32_t ranks[kMostExpertGroups / 32];
     SIMT_UNROLL
-    for (int i = 0; i < kEach; ++i) best = more_favoured(best, {ranks_[i], i * 32 + lane_});
-    SIMT_UNROLL
-    for (int mask = 16; mask > 0; mask /= 2) {
-      best = more_favoured(
-          best, {simt::shuffle_xor(best.rank, mask), simt::shuffle_xor(best.expert, mask)});
+    for (int i = 0; i < kMostExpertGroups / 32; ++i) {
+      const int group = i * 32 + lane_;
+      ranks[i] = group < a_.groups ? rank_of(worth_of(group * size, size)) : 0;
+    }
+    uint32_t taken = 0;  // bit i: expert i * 32 + lane is of a group that is used
+    for (int g = 0; g < a_.used_groups; ++g) {
+      const int32_t group = take_best(ranks);
+      SIMT_UNROLL
+      for (int i = 0; i < kEach; ++i) {
+        if ((i * 32 + lane_) / size == group) taken |= 1u << i;
+      }
     }
     SIMT_UNROLL
     for (int i = 0; i < kEach; ++i) {
-      if (i * 32 + lane_ == best.expert) ranks_[i] = 0;
+      if ((taken >> i & 1) == 0) ranks_[i] = 0;
     }
-    return best.expert;
   }
 
-  SIMT_DEV void weigh(int32_t own) const {
-    const float largest = logits_[simt::shuffle(own, 0)];
+  SIMT_DEV float worth_of(int first, int size) const {
+    float best = -infinity(), second = -infinity();
+    for (int e = first; e < first + size; ++e) {
+      const float score = scores_[e];
+      if (score > best) {
+        second = best;
+        best = score;
+      } else if (score > second) {
+        second = score;
+      }
+    }
+    return a_.by_best_two && size > 1 ? best + second : best;
+  }
+
+  // Where weights are shares over all, what is in no group that is used may be larger than what is
+  // chosen.
+  SIMT_DEV float largest_logit(int32_t own) const {
+    const float first = logits_[simt::shuffle(own, 0)];
+    if (!kScored || a_.normalized) return first;
+    float largest = -infinity();
+    for (int e = lane_; e < a_.experts; e += 32) largest = simt::max(logits_[e], largest);
+    SIMT_UNROLL
+    for (int mask = 16; mask > 0; mask /= 2) {
+      largest = simt::max(simt::shuffle_xor(largest, mask), largest);
+    }
+    return largest;
+  }
+
+  SIMT_DEV float softmax_weight(int32_t own) const {
+    const float largest = largest_logit(own);
     const float power = simt::exp(logits_[own] - largest);
     float sum = 0.0f;
     if (a_.normalized) {
@@ -83,22 +170,29 @@ class RowExperts {
       for (int e = lane_; e < a_.experts; e += 32) sum += simt::exp(logits_[e] - largest);
       sum = warp_sum(sum);
     }
-    if (lane_ >= a_.used) return;
-    const int at = row_ * a_.used + lane_;
-    a_.chosen[at] = own;
-    a_.weights[at] = simt::divide(power, sum) * a_.scale;
+    return simt::divide(power, sum) * a_.scale;
+  }
+
+  SIMT_DEV float sigmoid_weight(int32_t own) const {
+    constexpr float kLeast = 1e-20f;  // so that sigmoids of 0 can be divided by their sum
+    const float score = sigmoid(logits_[own]);
+    float sum = 0.0f;
+    for (int i = 0; i < a_.used; ++i) sum += simt::shuffle(score, i);
+    return (a_.normalized ? simt::divide(score, sum + kLeast) : score) * a_.scale;
   }
 
   const Route& a_;
   int row_, lane_;
   const float* logits_;
+  float* scores_;
   uint32_t ranks_[kEach];  // of experts lane, lane + 32, ...
 };
 
-SIMT_DEV void find_experts(const Route& a, int row) {
-  if (a.experts <= 64) return RowExperts<2>(a, row).run();
-  if (a.experts <= 128) return RowExperts<4>(a, row).run();
-  RowExperts<kMostExperts / 32>(a, row).run();
+template <bool kScored>
+SIMT_DEV void find_experts(const Route& a, int row, float* scores) {
+  if (a.experts <= 64) return RowExperts<2, kScored>(a, row, scores).run();
+  if (a.experts <= 128) return RowExperts<4, kScored>(a, row, scores).run();
+  RowExperts<kMostExperts / 32, kScored>(a, row, scores).run();
 }
 
 // Where pairs are, sorted, and their tiles. There are as many groups of threads, one for each
@@ -179,14 +273,28 @@ class ExpertPairs {
   int begin_, end_;
 };
 
+inline bool is_scored(const Route& a) {
+  return a.sigmoid || a.groups > 1;
+}
+
+template <bool kScored>
+using SharedOfRoute = std::conditional_t<kScored, ScoredRouteShared, RouteShared>;
+
 // A warp finds a row's experts; the last block to be done with that sorts the pairs of all.
+template <bool kScored>
 __global__ void __launch_bounds__(kRouteThreads) route_kernel(const __grid_constant__ Route a) {
-  auto& shared = simt::shared<RouteShared>();
+  auto& shared = simt::shared<SharedOfRoute<kScored>>();
   simt::release_dependents();
   simt::wait_for_previous();
-  const int rows = *a.rows;
-  const int row = static_cast<int>(blockIdx.x) * kRouteRows + static_cast<int>(threadIdx.x) / 32;
-  if (row < rows) find_experts(a, row);
+  const int rows = *a.rows, warp = static_cast<int>(threadIdx.x) / 32;
+  const int row = static_cast<int>(blockIdx.x) * kRouteRows + warp;
+  if (row < rows) {
+    if constexpr (kScored) {
+      find_experts<true>(a, row, shared.scores[warp]);
+    } else {
+      find_experts<false>(a, row, nullptr);
+    }
+  }
   if (simt::arrive_last(a.arrived, gridDim.x)) ExpertPairs(a, shared, rows * a.used).run();
 }
 

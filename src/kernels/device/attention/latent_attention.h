@@ -1,0 +1,353 @@
+// Attention of a pass over a cache of latents (LatentAttention in model_config.h): of a position
+// there is one key for all heads, and its value is the key's beginning. A block takes up to
+// kLatentHeads heads of one row and one chunk of positions; parts of several chunks are put
+// together as attention_parts.h says.
+//
+// Keys and values are the left factors of products and heads are their columns, as in
+// device_attention.h. What a row does not see is not read at all, so that a row's numbers are its
+// own whatever lies in the cache.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/device/attention/attention_parts.h"
+#include "kernels/device/attention/attention_scores.h"
+#include "kernels/device/attention/attention_view.h"
+
+namespace aerie::device {
+
+template <int kTiles>
+struct LatentShared {
+  static constexpr int kColumns = kTiles * 8;
+  // Padded so that the lanes of a load touch all banks.
+  uint16_t queries[kColumns][kMostLatentDim + 32];
+  uint16_t shares[kColumns][kChunk + 32];  // see AttentionShared::share_at()
+  float largest[kAttentionWarps][kColumns], sums[kAttentionWarps][kColumns];
+  int32_t slots[kChunk];  // of the chunk's positions; -1: the row does not see it
+};
+static_assert(sizeof(LatentShared<kLatentHeads / 8>) <= 99 * 1024);
+
+template <int kTiles>
+class LatentBlock {
+ public:
+  using Shared = LatentShared<kTiles>;
+
+  SIMT_DEV LatentBlock(const Attend& args, Shared& shared, int row)
+      : a_(args),
+        shared_(shared),
+        row_(args.pass.rows[row]),
+        thread_(static_cast<int>(threadIdx.x)),
+        lane_(thread_ % 32),
+        warp_(thread_ / 32),
+        row_index_(row),
+        first_head_(static_cast<int>(blockIdx.y) * Shared::kColumns),
+        heads_(args.heads - first_head_ < Shared::kColumns ? args.heads - first_head_
+                                                           : Shared::kColumns),
+        in_row_(static_cast<int>(blockIdx.x)) {
+    const int first = args.window > 0 ? row_.position - args.window + 1 : 0;
+    first_chunk_ = first > 0 ? first / kChunk : 0;
+    chunks_ = row_.position / kChunk + 1 - first_chunk_;
+    begin_ = (first_chunk_ + in_row_) * kChunk;
+  }
+
+  SIMT_DEV bool is_there() const { return in_row_ < chunks_; }
+
+  // What does not depend on the launch before; and has keys brought near while that still runs.
+  SIMT_DEV void find_slots() const {
+    static_assert(kAttentionThreads == kChunk);
+    const int position = begin_ + thread_;
+    const bool seen =
+        position <= row_.position && (a_.window == 0 || position > row_.position - a_.window);
+    int32_t slot = -1;
+    if (seen && (row_.linear != 0 || position < row_.committed)) {
+      slot = a_.pass.indices[row_.pages + position / kPage] * kPage + position % kPage;
+    } else if (seen) {
+      slot = a_.pass.indices[row_.tail + position - row_.committed];
+    }
+    shared_.slots[thread_] = slot;
+    if (slot < 0) return;
+    constexpr int kLine = 64;  // elements
+    for (int d = 0; d < head_dim(); d += kLine) simt::fetch_line(key_at(slot) + d);
+  }
+
+  SIMT_DEV void run() {
+    load_queries();
+    __syncthreads();
+    Scores scores;
+    find(scores);
+    put_largest(scores);
+    __syncthreads();
+    put_shares(scores);
+    __syncthreads();
+    for (int d = warp_ * kWarpDims; d < rank(); d += kAttentionWarps * kWarpDims) {
+      Sums sums;
+      add_values(d + lane_ / 4 * 8, sums);
+      put(d + lane_ / 4 * 8, sums);
+    }
+    if (chunks_ > 1) finish_chunk();
+  }
+
+ private:
+  static constexpr int kWarpTiles = kChunk / 16 / kAttentionWarps;  // of 16 positions
+  static constexpr int kWarpDims = 64;                              // a lane has 8 side by side
+  using Scores = float[kWarpTiles][kTiles][4];
+  // Of pairs of dimensions: the first of columns 2t and 2t + 1, then the second of these.
+  using Sums = float[4][kTiles][4];
+
+  SIMT_DEV int rank() const { return a_.shape.value_prefix; }
+  SIMT_DEV int head_dim() const { return a_.shape.head_dim; }
+  SIMT_DEV const uint16_t* key_at(int32_t slot) const {
+    return a_.plane + static_cast<int64_t>(slot) * head_dim();
+  }
+  SIMT_DEV int column_of(int tile, int i) const { return tile * 8 + lane_ % 4 * 2 + i % 2; }
+
+  SIMT_DEV void load_queries() const {
+    const int pieces = head_dim() / 8;
+    const int64_t first = static_cast<int64_t>(row_index_) * a_.heads + first_head_;
+    for (int i = thread_; i < Shared::kColumns * pieces; i += kAttentionThreads) {
+      const int column = i / pieces, at = i % pieces * 8;
+      uint4 q = {0, 0, 0, 0};
+      if (column < heads_) q = read16(a_.q + (first + column) * head_dim() + at);
+      *reinterpret_cast<uint4*>(&shared_.queries[column][at]) = q;
+    }
+  }
+
+  // Of the warp's positions; -infinity where the row does not see one.
+  SIMT_DEV void find(Scores& scores) const {
+    SIMT_UNROLL
+    for (int w = 0; w < kWarpTiles; ++w) {
+      const int at = (warp_ + w * kAttentionWarps) * 16 + lane_ / 4;
+      const int32_t slots[2] = {shared_.slots[at], shared_.slots[at + 8]};
+      SIMT_UNROLL
+      for (int i = 0; i < kTiles * 4; ++i) scores[w][i / 4][i % 4] = 0.0f;
+      multiply_keys(slots, scores[w]);
+      SIMT_UNROLL
+      for (int i = 0; i < kTiles * 4; ++i) {
+        float& s = scores[w][i / 4][i % 4];
+        s = slots[i % 4 / 2] >= 0 ? s * a_.scale : -infinity();
+      }
+    }
+  }
+
+  // 32 dimensions at a time: a lane has 8 of them side by side, 4 for each of two steps. Of what
+  // is not seen the row's own key is taken, so that there are numbers of the row's own alone.
+  SIMT_DEV void multiply_keys(const int32_t (&slots)[2], float (&sums)[kTiles][4]) const {
+    const uint16_t* first = key_at(slots[0] >= 0 ? slots[0] : row_.slot);
+    const uint16_t* second = key_at(slots[1] >= 0 ? slots[1] : row_.slot);
+    const int t = lane_ % 4, g = lane_ / 4, whole = head_dim() / 32 * 32;
+    SIMT_UNROLL_BY(4)
+    for (int d = 0; d < whole; d += 32) {
+      const uint4 k0 = read16(first + d + t * 8), k1 = read16(second + d + t * 8);
+      const uint32_t a0[4] = {k0.x, k1.x, k0.y, k1.y}, a1[4] = {k0.z, k1.z, k0.w, k1.w};
+      SIMT_UNROLL
+      for (int i = 0; i < kTiles; ++i) {
+        const uint4 q = *reinterpret_cast<const uint4*>(&shared_.queries[i * 8 + g][d + t * 8]);
+        const uint32_t b0[2] = {q.x, q.y}, b1[2] = {q.z, q.w};
+        simt::mma_f16(sums[i], a0, b0);
+        simt::mma_f16(sums[i], a1, b1);
+      }
+    }
+    if (whole == head_dim()) return;
+    const uint2 k0 = read8(first + whole + t * 4), k1 = read8(second + whole + t * 4);
+    const uint32_t a[4] = {k0.x, k1.x, k0.y, k1.y};
+    SIMT_UNROLL
+    for (int i = 0; i < kTiles; ++i) {
+      const uint2 q = *reinterpret_cast<const uint2*>(&shared_.queries[i * 8 + g][whole + t * 4]);
+      const uint32_t b[2] = {q.x, q.y};
+      simt::mma_f16(sums[i], a, b);
+    }
+  }
+
+  // To shared memory: the largest of each column over the warp's positions.
+  SIMT_DEV void put_largest(const Scores& scores) const {
+    SIMT_UNROLL
+    for (int i = 0; i < kTiles * 2; ++i) {
+      float largest = -infinity();
+      SIMT_UNROLL
+      for (int w = 0; w < kWarpTiles * 2; ++w) {
+        largest = simt::max(scores[w / 2][i / 2][w % 2 * 2 + i % 2], largest);
+      }
+      SIMT_UNROLL
+      for (int mask = 4; mask < 32; mask *= 2) {
+        largest = simt::max(simt::shuffle_xor(largest, mask), largest);
+      }
+      if (lane_ < 4) shared_.largest[warp_][column_of(i / 2, i)] = largest;
+    }
+  }
+
+  // To shared memory: the softmax over the chunk, shares that are not divided by their sum yet, and
+  // the sums over the warp's positions.
+  SIMT_DEV void put_shares(const Scores& scores) const {
+    SIMT_UNROLL
+    for (int i = 0; i < kTiles * 2; ++i) {
+      const int column = column_of(i / 2, i);
+      const float largest = largest_of(column);
+      float sum = 0.0f;
+      SIMT_UNROLL
+      for (int w = 0; w < kWarpTiles * 2; ++w) {
+        const float score = scores[w / 2][i / 2][w % 2 * 2 + i % 2];
+        const int at = (warp_ + w / 2 * kAttentionWarps) * 16 + lane_ / 4 + w % 2 * 8;
+        const uint16_t share =
+            score == -infinity() ? uint16_t{0} : simt::to_f16(simt::exp(score - largest));
+        shared_.shares[column][AttentionShared<kTiles>::share_at(column, at)] = share;
+        sum += simt::from_f16(share);
+      }
+      SIMT_UNROLL
+      for (int mask = 4; mask < 32; mask *= 2) sum += simt::shuffle_xor(sum, mask);
+      if (lane_ < 4) shared_.sums[warp_][column] = sum;
+    }
+  }
+
+  // Over the chunk, once all warps have put theirs.
+  SIMT_DEV float largest_of(int column) const {
+    float largest = -infinity();
+    SIMT_UNROLL
+    for (int w = 0; w < kAttentionWarps; ++w) {
+      largest = simt::max(shared_.largest[w][column], largest);
+    }
+    return largest;
+  }
+  SIMT_DEV float sum_of(int column) const {
+    float sum = 0.0f;
+    SIMT_UNROLL
+    for (int w = 0; w < kAttentionWarps; ++w) sum += shared_.sums[w][column];
+    return sum;
+  }
+
+  // Sums of values by shares, of the lane's dimensions [d, d + 8): 32 positions at a time, of which
+  // a lane has 8 side by side. A word of a key has two dimensions, and products take two positions
+  // in one: of a pair of positions lower and upper halves change places.
+  SIMT_DEV void add_values(int d, Sums& sums) const {
+    SIMT_UNROLL
+    for (int i = 0; i < kTiles * 16; ++i) sums[i / (kTiles * 4)][i / 4 % kTiles][i % 4] = 0.0f;
+    const int seen = row_.position - begin_ + 1, end = seen < kChunk ? seen : kChunk;
+    SIMT_UNROLL_BY(1)
+    for (int at = 0; at < end; at += 32) {
+      uint32_t values[8][4];
+      SIMT_UNROLL
+      for (int p = 0; p < 8; ++p) {
+        const int32_t slot = shared_.slots[at + lane_ % 4 * 8 + p];
+        uint4 v = {0, 0, 0, 0};
+        if (slot >= 0 && d < rank()) v = read16(key_at(slot) + d);
+        values[p][0] = v.x;
+        values[p][1] = v.y;
+        values[p][2] = v.z;
+        values[p][3] = v.w;
+      }
+      SIMT_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        uint32_t a[2][4];
+        SIMT_UNROLL
+        for (int p = 0; p < 8; p += 2) {
+          const uint32_t v0 = values[p][j], v1 = values[p + 1][j];
+          a[p / 4][p / 2 % 2 * 2] = (v0 & 0xffffu) | v1 << 16;
+          a[p / 4][p / 2 % 2 * 2 + 1] = v0 >> 16 | (v1 & 0xffff0000u);
+        }
+        multiply_shares(at, a, sums[j]);
+      }
+    }
+  }
+
+  SIMT_DEV void multiply_shares(int at, const uint32_t (&a)[2][4], float (&sums)[kTiles][4]) const {
+    SIMT_UNROLL
+    for (int i = 0; i < kTiles; ++i) {
+      const int column = i * 8 + lane_ / 4;
+      const uint4 p = *reinterpret_cast<const uint4*>(
+          &shared_.shares[column][AttentionShared<kTiles>::share_at(column, at + lane_ % 4 * 8)]);
+      const uint32_t b0[2] = {p.x, p.y}, b1[2] = {p.z, p.w};
+      simt::mma_f16(sums[i], a[0], b0);
+      simt::mma_f16(sums[i], a[1], b1);
+    }
+  }
+
+  // The lane's dimensions, of the columns that it has.
+  SIMT_DEV void put(int d, const Sums& sums) const {
+    if (d >= rank()) return;
+    SIMT_UNROLL
+    for (int i = 0; i < kTiles * 2; ++i) {
+      const int column = column_of(i / 2, i);
+      if (column >= heads_) continue;
+      float own[8];
+      SIMT_UNROLL
+      for (int n = 0; n < 8; ++n) own[n] = sums[n / 2][i / 2][n % 2 * 2 + i % 2];
+      if (chunks_ > 1) {
+        float* part = parts_of_column(column).part(in_row_) + d;
+        *reinterpret_cast<float4*>(part) = {own[0], own[1], own[2], own[3]};
+        *reinterpret_cast<float4*>(part + 4) = {own[4], own[5], own[6], own[7]};
+        continue;
+      }
+      const float total = sum_of(column);
+      uint32_t words[4];
+      SIMT_UNROLL
+      for (int n = 0; n < 4; ++n) {
+        words[n] =
+            simt::pack_bf16(simt::divide(own[2 * n], total), simt::divide(own[2 * n + 1], total));
+      }
+      *reinterpret_cast<uint4*>(out_of(column) + d) = {words[0], words[1], words[2], words[3]};
+    }
+  }
+
+  SIMT_DEV uint16_t* out_of(int column) const {
+    return a_.out + static_cast<int64_t>(row_index_) * a_.out_stride +
+           static_cast<int64_t>(first_head_ + column) * a_.out_head;
+  }
+
+  SIMT_DEV Parts parts_of_column(int column) const {
+    const int64_t row = row_index_ - a_.first_tile;
+    const int64_t first = (row * a_.heads + first_head_ + column) * parts_of(a_.most_chunks);
+    return {a_.partials + first * part_floats(rank()), rank()};
+  }
+
+  // As AttentionBlock's: the group's chunks, then, unless it is the only one, all groups.
+  SIMT_DEV void finish_chunk() const {
+    if (thread_ < heads_) {
+      float* part = parts_of_column(thread_).part(in_row_) + rank();
+      part[0] = largest_of(thread_);
+      part[1] = sum_of(thread_);
+    }
+    const int first = first_chunk_, end = first + chunks_;
+    const int first_group = first / kGroupChunks, group = (first + in_row_) / kGroupChunks;
+    const int groups = (end - 1) / kGroupChunks + 1 - first_group, at = group - first_group;
+    const int from = group * kGroupChunks > first ? group * kGroupChunks : first;
+    const int to = (group + 1) * kGroupChunks < end ? (group + 1) * kGroupChunks : end;
+    const int most = a_.most_chunks;
+    const int64_t row = row_index_ - a_.first_tile;
+    unsigned* counters = a_.arrived + (row * gridDim.y + blockIdx.y) * counters_of(most);
+    int part = from - first, count = to - from;
+    SIMT_UNROLL_BY(1)
+    for (int stage = groups > 1 ? 0 : 1; stage < 2; ++stage) {
+      unsigned* counter = part == most ? counters : counters + 1 + at;
+      if (!simt::arrive_last(counter, static_cast<unsigned>(count))) return;
+      SIMT_UNROLL_BY(1)
+      for (int c = warp_; c < heads_; c += kAttentionWarps) {
+        MergeWarp(parts_of_column(c), part, count)
+            .run(stage == 0 ? most + at : -1, -infinity(), out_of(c));
+      }
+      part = most;
+      count = groups;
+    }
+  }
+
+  const Attend& a_;
+  Shared& shared_;
+  const PassRow row_;
+  const int thread_, lane_, warp_, row_index_;
+  const int first_head_, heads_;  // of the block
+  const int in_row_;              // number of the chunk among those of the row
+  int first_chunk_, chunks_, begin_;
+};
+
+template <int kTiles>
+__global__ void __launch_bounds__(kAttentionThreads, 1)
+    latent_attention_kernel(const __grid_constant__ Attend a) {
+  auto& shared = simt::shared<LatentShared<kTiles>>();
+  simt::release_dependents();
+  const int row = a.first_tile + static_cast<int>(blockIdx.z);
+  if (row >= a.pass.counts[kRowCount]) return simt::wait_for_previous();
+  LatentBlock<kTiles> block(a, shared, row);
+  if (block.is_there()) block.find_slots();
+  simt::wait_for_previous();
+  if (block.is_there()) block.run();
+}
+
+}  // namespace aerie::device
