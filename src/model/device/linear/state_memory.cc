@@ -59,7 +59,7 @@ Expected<StateMemory> StateMemory::create(const KvCache& cache, device::Device& 
   table.insert(table.end(), out.records_.begin(), out.records_.end());
   const size_t bytes = table.size() * sizeof(float*);
   AERIE_RETURN_IF_ERROR(allocate(out.tables_, bytes, kDevice));
-  device.copy_in(out.tables_.as<void>(), table.data(), bytes);
+  device.copy_in(out.tables_.as<void>(), static_cast<const void*>(table.data()), bytes);
   if (!device.wait()) return internal_error("{}", device.error());
   return out;
 }
