@@ -47,7 +47,8 @@ Status DevicePlanes::add(KvCache& cache) {
   AERIE_ASSIGN_OR_RETURN(of.table,
                          DeviceMemory::allocate(device_, entries * sizeof(uint16_t*), "the cache"));
   AERIE_ASSIGN_OR_RETURN(of.states, StateMemory::create(cache, device_));
-  device_.copy_in(of.table.as<void>(), table.data(), entries * sizeof(uint16_t*));
+  device_.copy_in(of.table.as<void>(), static_cast<const void*>(table.data()),
+                  entries * sizeof(uint16_t*));
   if (!device_.wait()) return internal_error("{}", device_.error());
   caches_.insert_or_assign(&cache, std::move(of));
   return {};

@@ -201,7 +201,7 @@ void DeviceTransformer::bring_back(const ForwardBatch& batch, const PassSizes& s
 
 // What the device is told of the pass.
 Expected<PassSizes> DeviceTransformer::build(const ForwardBatch& batch, const KvCache& cache) {
-  const Expected<PassSizes> built = runner_.input().build(batch);
+  Expected<PassSizes> built = runner_.input().build(batch);
   state_planes_.clear();
   if (!built.ok() || cache.states() == nullptr) return built;
   int of_cache = cache.creation().here + batch.first_layer - weights_.first_layer;

@@ -159,35 +159,45 @@ INSTANTIATE_TEST_SUITE_P(Families, DeviceExactExperts,
 
 // States of layers with linear attention are rolled back by records, whatever drafts: chains,
 // trees, other exits, fewer layers, models with states of their own.
-class DeviceExactStates : public testing::TestWithParam<DraftKind> {};
+struct StatesCase {
+  DraftKind kind;
+  const char* family;
+  double temperature;
+};
+constexpr StatesCase kStatesCases[] = {
+    {DraftKind::kNgramTree, "qwen35", 0.0},
+    {DraftKind::kLookahead, "granite-hybrid", 0.9},
+    {DraftKind::kEarlyExit, "qwen35", 0.9},
+    {DraftKind::kLayerSkip, "qwen3-next-layer-types", 0.0},
+    {DraftKind::kSameModel, "qwen3-next-layer-types", 0.9},
+    {DraftKind::kModelTree, "lfm2-layer-types", 0.9},
+    {DraftKind::kProphetTree, "granite-hybrid", 0.9},
+    {DraftKind::kRandomChain, "qwen35", 0.9},
+};
+class DeviceExactStates : public testing::TestWithParam<StatesCase> {};
 
 TEST_P(DeviceExactStates, ChangeNoToken) {
-  const bool greedy = static_cast<int>(GetParam()) % 2 == 0;
-  const auto file = open_family_model(greedy ? "qwen35" : "qwen3-next-layer-types");
+  const auto& [kind, family, temperature] = GetParam();
+  const auto file = open_family_model(family);
   ASSERT_NE(file, nullptr);
   Setting setting;
   setting.target = &*file;
   setting.positions = 120;
   setting.device = &test::device_of_tests();
-  setting.kind = GetParam();
+  setting.kind = kind;
   setting.chunk = 13;
-  const double temperature = greedy ? 0.0 : 0.9;
   setting.requests.push_back(request_with(sampling_with(temperature, Filter::kNone, 7), 24, 20));
   setting.requests.push_back(request_with(sampling_with(temperature, Filter::kNone, 8), 16, 9));
   const Comparison comparison = compare_with_plain(setting);
   EXPECT_EQ(comparison.difference, "");
   EXPECT_GT(comparison.speculative.of[0].stats.drafted, 0);
-  if (GetParam() == DraftKind::kSameModel || GetParam() == DraftKind::kProphetTree) {
+  if (kind == DraftKind::kSameModel || kind == DraftKind::kProphetTree) {
     EXPECT_GT(comparison.speculative.of[0].stats.mean_accepted_length(), 1.5);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, DeviceExactStates,
-                         testing::Values(DraftKind::kNgramTree, DraftKind::kLookahead,
-                                         DraftKind::kEarlyExit, DraftKind::kLayerSkip,
-                                         DraftKind::kSameModel, DraftKind::kModelTree,
-                                         DraftKind::kProphetTree, DraftKind::kRandomChain),
-                         draft_kind_test_name);
+INSTANTIATE_TEST_SUITE_P(Kinds, DeviceExactStates, testing::ValuesIn(kStatesCases),
+                         [](const auto& one) { return draft_kind_name(one.param.kind); });
 
 // Beginnings that are kept, replies that are suspended and replies that go on where others ended;
 // and layers on either side.

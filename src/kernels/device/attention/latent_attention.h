@@ -135,7 +135,7 @@ class LatentBlock {
     const uint16_t* first = key_at(slots[0] >= 0 ? slots[0] : row_.slot);
     const uint16_t* second = key_at(slots[1] >= 0 ? slots[1] : row_.slot);
     const int t = lane_ % 4, g = lane_ / 4, whole = head_dim() / 32 * 32;
-    SIMT_UNROLL_BY(4)
+    SIMT_UNROLL_BY(9)
     for (int d = 0; d < whole; d += 32) {
       const uint4 k0 = read16(first + d + t * 8), k1 = read16(second + d + t * 8);
       const uint32_t a0[4] = {k0.x, k1.x, k0.y, k1.y}, a1[4] = {k0.z, k1.z, k0.w, k1.w};
@@ -214,38 +214,55 @@ class LatentBlock {
     return sum;
   }
 
-  // Sums of values by shares, of the lane's dimensions [d, d + 8): 32 positions at a time, of which
-  // a lane has 8 side by side. A word of a key has two dimensions, and products take two positions
-  // in one: of a pair of positions lower and upper halves change places.
+  // Of 32 positions a lane has 8 side by side, and of a position the lane's 8 dimensions.
+  using Values = uint4[8];
+
+  // Zeros where the row does not see a position.
+  SIMT_DEV void load_values(int d, int at, Values& values) const {
+    SIMT_UNROLL
+    for (int p = 0; p < 8; ++p) {
+      const int32_t slot = shared_.slots[at + lane_ % 4 * 8 + p];
+      values[p] = {0, 0, 0, 0};
+      if (slot >= 0 && d < rank()) values[p] = read16(key_at(slot) + d);
+    }
+  }
+
+  // Sums of values by shares, of the lane's dimensions [d, d + 8). The next positions' values are
+  // on their way while some are multiplied.
   SIMT_DEV void add_values(int d, Sums& sums) const {
     SIMT_UNROLL
     for (int i = 0; i < kTiles * 16; ++i) sums[i / (kTiles * 4)][i / 4 % kTiles][i % 4] = 0.0f;
     const int seen = row_.position - begin_ + 1, end = seen < kChunk ? seen : kChunk;
+    Values next;
+    load_values(d, 0, next);
     SIMT_UNROLL_BY(1)
     for (int at = 0; at < end; at += 32) {
-      uint32_t values[8][4];
+      uint32_t words[8][4];
       SIMT_UNROLL
       for (int p = 0; p < 8; ++p) {
-        const int32_t slot = shared_.slots[at + lane_ % 4 * 8 + p];
-        uint4 v = {0, 0, 0, 0};
-        if (slot >= 0 && d < rank()) v = read16(key_at(slot) + d);
-        values[p][0] = v.x;
-        values[p][1] = v.y;
-        values[p][2] = v.z;
-        values[p][3] = v.w;
+        words[p][0] = next[p].x;
+        words[p][1] = next[p].y;
+        words[p][2] = next[p].z;
+        words[p][3] = next[p].w;
       }
+      if (at + 32 < end) load_values(d, at + 32, next);
       SIMT_UNROLL
-      for (int j = 0; j < 4; ++j) {
-        uint32_t a[2][4];
-        SIMT_UNROLL
-        for (int p = 0; p < 8; p += 2) {
-          const uint32_t v0 = values[p][j], v1 = values[p + 1][j];
-          a[p / 4][p / 2 % 2 * 2] = (v0 & 0xffffu) | v1 << 16;
-          a[p / 4][p / 2 % 2 * 2 + 1] = v0 >> 16 | (v1 & 0xffff0000u);
-        }
-        multiply_shares(at, a, sums[j]);
-      }
+      for (int j = 0; j < 4; ++j) multiply_pairs(at, words, j, sums[j]);
     }
+  }
+
+  // A word of a key has two dimensions, and products take two positions in one: of a pair of
+  // positions lower and upper halves change places.
+  SIMT_DEV void multiply_pairs(int at, const uint32_t (&words)[8][4], int j,
+                               float (&sums)[kTiles][4]) const {
+    uint32_t a[2][4];
+    SIMT_UNROLL
+    for (int p = 0; p < 8; p += 2) {
+      const uint32_t v0 = words[p][j], v1 = words[p + 1][j];
+      a[p / 4][p / 2 % 2 * 2] = (v0 & 0xffffu) | v1 << 16;
+      a[p / 4][p / 2 % 2 * 2 + 1] = v0 >> 16 | (v1 & 0xffff0000u);
+    }
+    multiply_shares(at, a, sums);
   }
 
   SIMT_DEV void multiply_shares(int at, const uint32_t (&a)[2][4], float (&sums)[kTiles][4]) const {

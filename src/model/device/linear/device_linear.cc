@@ -10,7 +10,7 @@
 namespace aerie {
 namespace {
 
-constexpr float kHeadEps = 1e-6f;  // of the lengths of queries and keys, for every model
+constexpr float kLengthEps = 1e-6f;  // of the lengths of queries and keys, for every model
 
 // Where rows of products have the gate behind the convolution, and what comes after it.
 int gate_at(const LinearAttention& linear) {
@@ -132,7 +132,7 @@ void DeviceLinearRunner::convolve(const DeviceLinear& layer, const device::Linea
     const auto dim = static_cast<float>(config_.key_dim);
     convolve.query_factor = 1.0f / dim;
     convolve.key_factor = 1.0f / std::sqrt(dim);
-    convolve.eps = kHeadEps / dim;
+    convolve.eps = kLengthEps / dim;
     // All for beta before all for the decay, of a key head or of all.
     const bool joint = layer.inputs.size() == 3;
     if (joint) convolve.together = config_.heads / config_.key_heads;

@@ -7,10 +7,10 @@
 namespace aerie {
 namespace {
 
-constexpr int64_t kMovesAtOnce = 4096;
-constexpr int64_t kMoveInts = 4;
-constexpr size_t kMoveBytes = (1 + kMoveInts * kMovesAtOnce) * sizeof(int32_t);
-constexpr const char* kWhat = "the states of sequences";
+constexpr int64_t kStateMovesAtOnce = 4096;
+constexpr int64_t kStateMoveInts = 4;
+constexpr size_t kStateMoveBytes = (1 + kStateMoveInts * kStateMovesAtOnce) * sizeof(int32_t);
+constexpr const char* kStatesPurpose = "the states of sequences";
 
 }  // namespace
 
@@ -43,14 +43,14 @@ Expected<StateMemory> StateMemory::create(const KvCache& cache, device::Device& 
   const int64_t states = store->sizes().slots() * store->layout().state();
   const int64_t records = store->sizes().records * store->layout().record();
   const auto allocate = [&](DeviceMemory& memory, size_t bytes, DeviceMemory::Of of) -> Status {
-    AERIE_ASSIGN_OR_RETURN(memory, DeviceMemory::allocate(device, bytes, kWhat, of));
+    AERIE_ASSIGN_OR_RETURN(memory, DeviceMemory::allocate(device, bytes, kStatesPurpose, of));
     return {};
   };
   constexpr auto kDevice = DeviceMemory::Of::kDevice;
   const auto all = static_cast<size_t>(planes * (states + records)) * sizeof(float);
   AERIE_RETURN_IF_ERROR(allocate(out.memory_, all, kDevice));
-  AERIE_RETURN_IF_ERROR(allocate(out.moves_, kMoveBytes, kDevice));
-  AERIE_RETURN_IF_ERROR(allocate(out.staged_moves_, kMoveBytes, DeviceMemory::Of::kHost));
+  AERIE_RETURN_IF_ERROR(allocate(out.moves_, kStateMoveBytes, kDevice));
+  AERIE_RETURN_IF_ERROR(allocate(out.staged_moves_, kStateMoveBytes, DeviceMemory::Of::kHost));
   std::vector<float*> table;
   auto* at = out.memory_.as<float>();
   for (int i = 0; i < planes; ++i, at += states) out.states_.push_back(at);
@@ -59,12 +59,12 @@ Expected<StateMemory> StateMemory::create(const KvCache& cache, device::Device& 
   table.insert(table.end(), out.records_.begin(), out.records_.end());
   const size_t bytes = table.size() * sizeof(float*);
   AERIE_RETURN_IF_ERROR(allocate(out.tables_, bytes, kDevice));
-  device.copy_in(out.tables_.as<void>(), table.data(), bytes);
+  device.copy_in(out.tables_.as<void>(), static_cast<const void*>(table.data()), bytes);
   if (!device.wait()) return internal_error("{}", device.error());
   return out;
 }
 
-// At most kMovesAtOnce.
+// At most kStateMovesAtOnce.
 void StateMemory::send(std::span<const StateMove> moves) {
   auto* staged = staged_moves_.as<int32_t>();
   int32_t* to = staged + 1;
@@ -91,7 +91,7 @@ void StateMemory::make_moves(KvCache& cache) {
   std::span<const StateMove> moves = cache.states()->moves();
   for (bool first = true; !moves.empty(); first = false) {
     if (!first) device_->wait();  // for the memory that the last ones are sent from
-    const size_t count = std::min(moves.size(), static_cast<size_t>(kMovesAtOnce));
+    const size_t count = std::min(moves.size(), static_cast<size_t>(kStateMovesAtOnce));
     send(moves.first(count));
     moves = moves.subspan(count);
   }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cassert>
 
+#include "base/errors.h"
+
 namespace aerie {
 namespace {
 
@@ -136,6 +138,9 @@ Expected<int> StateInput::build(const ForwardBatch& batch, const KvCache& cache,
                                 std::span<const int> planes, int32_t* host, PassIndices& indices) {
   plan_.build(batch, cache);
   const size_t sequences = plan_.sequences().size();
+  if (std::ssize(plan_.sequences()) > room_) {
+    return internal_error("a pass has {} sequences and room for {}", sequences, room_);
+  }
   for (size_t i = 0; i < sequences; ++i) {
     AERIE_RETURN_IF_ERROR(add_sequence(i, cache, planes, host, indices));
   }
