@@ -43,6 +43,13 @@ int64_t places_for(const ModelConfig& config, int64_t pages, const KvCache::Wind
   return std::min(pages, windows.sequences * most + pages_for(windows.rows));
 }
 
+StateStore::Sizes state_sizes(const KvCache::Creation& creation) {
+  const KvCache::States& states = creation.states;
+  const int64_t records =
+      states.loose_rows > 0 ? states.loose_rows : pages_for(creation.positions) * kPage;
+  return {creation.sequences, records, states.snapshots};
+}
+
 }  // namespace
 
 int64_t KvCache::bytes_needed(const ModelConfig& config, int64_t positions, kernels::KvType type,
@@ -64,15 +71,16 @@ int64_t KvCache::state_bytes_needed(const ModelConfig& config, int sequences,
 int64_t KvCache::bytes_needed(const ModelConfig& config, const Creation& creation) {
   const Windows windows = creation.planes == Planes::kHere ? creation.windows : Windows{0, 0, 0};
   return bytes_needed(config, creation.positions, creation.type, windows) +
-         state_bytes_needed(config, creation.sequences, creation.states);
+         StateStore::bytes_needed(config, state_sizes(creation));
 }
 
 int64_t KvCache::bytes_here(const ModelConfig& config, const Creation& creation) {
   if (creation.planes == Planes::kHere) return bytes_needed(config, creation);
+  assert(creation.here <= config.layers);
   int64_t bytes = 0;
   if (const int states = states_before(config, creation.here); states > 0) {
-    bytes = state_bytes_needed(config, creation.sequences, creation.states) /
-            config.count_linear() * states;
+    bytes =
+        StateStore::bytes_needed(config, state_sizes(creation)) / config.count_linear() * states;
   }
   for (int layer = 0; layer < creation.here; ++layer) {
     if (!keeps_kv(config, layer)) continue;
@@ -98,9 +106,7 @@ Expected<KvCache> KvCache::create(const ModelConfig& config, const Creation& cre
   AERIE_RETURN_IF_ERROR(cache.make_windows(config));
   AERIE_RETURN_IF_ERROR(cache.make_planes(config));
   if (config.count_linear() > 0) {
-    const States& states = creation.states;
-    StateStore::Sizes sizes = {creation.sequences, states.loose_rows, states.snapshots};
-    if (sizes.records == 0) sizes.records = cache.positions();
+    StateStore::Sizes sizes = state_sizes(creation);
     if (creation.planes == Planes::kElsewhere) sizes.here = states_before(config, creation.here);
     AERIE_ASSIGN_OR_RETURN(cache.states_, StateStore::create(config, sizes));
   }

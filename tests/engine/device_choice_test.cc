@@ -6,6 +6,8 @@
 #include <climits>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <span>
 #include <string>
 #include <utility>
@@ -17,6 +19,7 @@
 #include "engine/opened_model.h"
 #include "model/device/load_device_model.h"
 #include "model/import/hugging_face_file.h"
+#include "tests/engine/small_tokenizer.h"
 #include "tests/testing/tiny_model.h"
 
 namespace aerie::device_choice_test {
@@ -384,6 +387,32 @@ TEST_F(DeviceOfAnEngine, MayHaveSomeOfTheLayers) {
   options.device_layers = 1;
   options.device_memory.bytes = 100000;
   EXPECT_THAT(Engine::open(options).status().message(), HasSubstr("of which --gpu-memory allows"));
+}
+
+// Of a hybrid, without layers on either side of the division: what a cache of the rest takes here
+// is counted by the layers that are left here.
+TEST_F(DeviceOfAnEngine, MayHaveSomeOfTheLayersOfAHybrid) {
+  EngineOptions options = this->options("layer_skip:gate=0,skip_layers=0+3");
+  const std::string folder = testing::TempDir() + "device_choice_hybrid";
+  std::filesystem::remove_all(folder);
+  std::filesystem::copy("tests/golden/families/granite-hybrid", folder);
+  std::ofstream(folder + "/tokenizer.json") << test::small_tokenizer().dump();
+  options.model = folder;
+  options.device_layers = 1;
+  const auto engine = Engine::open(options);
+  ASSERT_TRUE(engine.ok()) << engine.status().message();
+  EXPECT_EQ((*engine)->parts().device->first_layer, 3);
+  Request request;
+  request.prompt = {5, 6, 7, 5, 6, 7, 5};
+  request.max_tokens = 12;
+  request.ignore_eos = true;
+  const auto drafted = (*engine)->generate(request, nullptr);
+  ASSERT_TRUE(drafted.ok()) << drafted.status().message();
+  EXPECT_GT(drafted->stats.drafted, 0);
+  request.speculate = false;
+  const auto plain = (*engine)->generate(request, nullptr);
+  ASSERT_TRUE(plain.ok()) << plain.status().message();
+  EXPECT_EQ(drafted->tokens, plain->tokens);
 }
 
 // As many as there is room for; none, and so the reason, where there is room for none.

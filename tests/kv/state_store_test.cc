@@ -380,4 +380,47 @@ TEST(StateMovesTest, KeepsWhatIsRead) {
   EXPECT_EQ(moves.list()[3].to, 3);
 }
 
+// Whatever moves there are: the states are those of all of them, one after the other. Numbers stand
+// for states.
+TEST(StateMovesTest, ComeToWhatAllOfThemDo) {
+  using Kind = StateMove::Kind;
+  constexpr int kPlanes = 2, kSlots = 6;
+  using Numbers = std::array<std::array<uint64_t, kSlots>, kPlanes>;
+  const auto make = [](const StateMove& move, Numbers& states) {
+    const auto plane = static_cast<size_t>(move.plane), to = static_cast<size_t>(move.to);
+    if (move.kind == Kind::kCopy) {
+      for (auto& slots : states) slots[to] = slots[static_cast<size_t>(move.from)];
+    } else if (move.kind == Kind::kClear) {
+      states[plane][to] = 0;
+    } else {
+      states[plane][to] = 31 * states[plane][to] + static_cast<uint64_t>(move.from) + 1;
+    }
+  };
+  std::mt19937 random(5);
+  const auto below = [&](int n) {
+    return static_cast<int32_t>(random() % static_cast<unsigned>(n));
+  };
+  for (int turn = 0; turn < 20; ++turn) {
+    StateMoves moves(kPlanes, kSlots);
+    Numbers all = {{{1, 2, 3, 4, 5, 6}, {7, 8, 9, 10, 11, 12}}}, kept = all;
+    // Of some turns nearly nothing is a copy, of others nearly everything.
+    const int copies = 1 + turn % 4;
+    for (size_t i = 0; i < StateMoves::kMany + 5; ++i) {
+      const int kind = below(4 + copies);
+      const bool is_copy = kind >= 4;
+      const int32_t to = below(kSlots);
+      const StateMove move = {is_copy     ? Kind::kCopy
+                              : kind == 0 ? Kind::kClear
+                                          : Kind::kApply,
+                              is_copy ? 0 : below(kPlanes),
+                              is_copy ? (to + 1 + below(kSlots - 1)) % kSlots : below(40), to};
+      make(move, all);
+      moves.add(move);
+    }
+    EXPECT_LT(moves.list().size(), StateMoves::kMany);
+    for (const StateMove& move : moves.list()) make(move, kept);
+    EXPECT_EQ(kept, all) << turn;
+  }
+}
+
 }  // namespace aerie::state_store_test

@@ -474,20 +474,25 @@ int levels_behind(const NetworkDrafterOptions& drafter) {
   return drafter.top_k == 1 && drafter.shape == nullptr ? draft_depth(drafter) - 1 : 0;
 }
 
+KvCache::Creation feature_cache(const FeatureHead& head, const FeatureNetworkOptions& options) {
+  const NetworkDrafterOptions& drafter = options.drafter;
+  KvCache::Creation creation;
+  creation.positions = draft_cache_positions(
+      drafter, int64_t{options.max_positions} + kBeyond + most_nodes_run(drafter));
+  creation.sequences = drafter.max_sequences;
+  creation.type = options.cache_type;
+  creation.windows = {0, 0, 0};
+  creation.planes = head.cache_planes();
+  return creation;
+}
+
 Expected<std::unique_ptr<DraftNetwork>> make_feature_network(std::unique_ptr<FeatureHead> head,
                                                              const FeatureNetworkOptions& options) {
   const NetworkDrafterOptions& drafter = options.drafter;
   AERIE_RETURN_IF_ERROR(check(drafter));
   assert(drafter.max_rows >= kHeadSharedRows + head->mask_rows() + head->block_depths() + 1);
-  const int64_t positions = draft_cache_positions(
-      drafter, int64_t{options.max_positions} + kBeyond + most_nodes_run(drafter));
-  KvCache::Creation creation;
-  creation.positions = positions;
-  creation.sequences = drafter.max_sequences;
-  creation.type = options.cache_type;
-  creation.windows = {0, 0, 0};
-  creation.planes = head->cache_planes();
-  AERIE_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(head->cache_config(), creation));
+  AERIE_ASSIGN_OR_RETURN(KvCache cache,
+                         KvCache::create(head->cache_config(), feature_cache(*head, options)));
   auto network = std::make_unique<FeatureNetwork>(std::move(head), std::move(cache), options);
   AERIE_RETURN_IF_ERROR(network->attach());
   return std::unique_ptr<DraftNetwork>(std::move(network));

@@ -9,6 +9,7 @@
 #include "draft/network/draft_network.h"
 #include "draft/network/network_drafter.h"
 #include "kernels/kv_layout.h"
+#include "kv/kv_cache.h"
 
 namespace aerie {
 
@@ -30,6 +31,9 @@ inline constexpr int kHeadSharedRows = 16;
 // The most nodes of a path, and the most depths that a head drafts at once. Heads are loaded for so
 // many positions more than the longest sequence has.
 inline constexpr int kMostHeadDepth = 64;
+
+// The cache of such a network, of head.cache_config()'s shape.
+KvCache::Creation feature_cache(const FeatureHead& head, const FeatureNetworkOptions& options);
 
 // After n tokens are known the cache holds the rows 0 .. n - 2, all made of the target's features;
 // rows of nodes lie behind them until the next draft and are never kept. (So does the published

@@ -134,8 +134,8 @@ Expected<std::unique_ptr<DraftNetwork>> make_network(const Making& making, HeadF
     AERIE_RETURN_IF_ERROR(packed);
   }
   FeatureNetworkOptions options = making.options;
-  AERIE_RETURN_IF_ERROR(check_memory(
-      KvCache::bytes_needed(head->cache_config(), target.max_positions, options.cache_type), 0));
+  AERIE_RETURN_IF_ERROR(
+      check_memory(KvCache::bytes_needed(head->cache_config(), feature_cache(*head, options)), 0));
   const int levels = levels_behind(options.drafter);
   const int64_t for_levels = levels > 0 ? head->level_bytes(levels) : 0;
   options.ahead = for_levels > 0 && check_memory(0, for_levels).ok();

@@ -433,8 +433,10 @@ Expected<std::unique_ptr<Drafter>> make_draft_model(const MethodConfig& config, 
   options.max_positions = target.max_positions;
   options.ranks = draft.shape != nullptr ? draft.shape->most_ranks() : draft.top_k;
   if (draft.drafted.empty()) options.weight_cache = target.weight_cache;
-  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, host.load(path, file, model_config, options,
-                                                                 draft_cache(model_config, draft)));
+  const KvCache::Creation cache =
+      as_text ? text_draft_cache(model_config, draft) : draft_cache(model_config, draft);
+  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
+                         host.load(path, file, model_config, options, cache));
   if (!as_text) return make_draft_model_drafter(std::move(model), draft);
   return make_text_draft_model_drafter(std::move(model), *target.tokenizer, *source.tokenizer,
                                        draft);

@@ -164,9 +164,9 @@ Expected<std::unique_ptr<Drafter>> make_layer_skip(const MethodConfig& config, D
   draft.backend = target.backend;
   draft.pool = target.pool;
   draft.cache_type = target.cache_type;
-  const ModelConfig thin = target.model->config().without(skipped);
-  AERIE_RETURN_IF_ERROR(host.check_cache(fmt::format("method {}", kLayerSkipMethod.name),
-                                         *target.model, thin, draft_cache(thin, draft)));
+  const ThinModel thin(*target.model, skipped);
+  AERIE_RETURN_IF_ERROR(host.check_cache(fmt::format("method {}", kLayerSkipMethod.name), thin,
+                                         thin.config(), draft_cache(thin.config(), draft)));
   return make_layer_skip_drafter(*target.model, std::move(skipped), draft);
 }
 

@@ -292,6 +292,16 @@ Status TextDraftModel::observe(std::span<const DraftCommit> commits) {
 
 }  // namespace
 
+KvCache::Creation text_draft_cache(const ModelConfig& model, const DraftModelOptions& options) {
+  KvCache::Creation creation;
+  creation.positions =
+      draft_cache_positions(options, std::min(options.max_positions, model.context));
+  creation.sequences = options.max_sequences;
+  creation.type = options.cache_type;
+  creation.states = {.loose_rows = 1, .snapshots = 0};  // all that is reserved is settled
+  return creation;
+}
+
 Expected<std::unique_ptr<Drafter>> make_text_draft_model_drafter(std::unique_ptr<Model> model,
                                                                  const Tokenizer& target,
                                                                  const Tokenizer& draft,
@@ -303,10 +313,8 @@ Expected<std::unique_ptr<Drafter>> make_text_draft_model_drafter(std::unique_ptr
   assert(options.max_rows >= 1 && options.max_logits >= 1 && options.max_sequences >= 1);
   DraftModelOptions fitting = options;
   fitting.max_positions = std::min(options.max_positions, model->config().context);
-  const int64_t positions = draft_cache_positions(options, fitting.max_positions);
-  const KvCache::Creation creation = {
-      .positions = positions, .sequences = options.max_sequences, .type = options.cache_type};
-  AERIE_ASSIGN_OR_RETURN(ModelCache cache, make_cache(*model, creation));
+  AERIE_ASSIGN_OR_RETURN(ModelCache cache,
+                         make_cache(*model, text_draft_cache(model->config(), options)));
   return std::unique_ptr<Drafter>(
       std::make_unique<TextDraftModel>(std::move(model), std::move(cache), target, draft, fitting));
 }

@@ -11,6 +11,9 @@
 
 namespace aerie {
 
+// The cache of such a draft model, for all sequences.
+KvCache::Creation text_draft_cache(const ModelConfig& model, const DraftModelOptions& options);
+
 // A chain of point masses: the draft model's likeliest continuation, of num_steps tokens of its own
 // (0: num_tokens), as far as it makes whole tokens of the target, num_tokens at most. Control
 // tokens are no text, and are left out of what the draft model reads.

@@ -3,8 +3,10 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <type_traits>
@@ -251,6 +253,13 @@ inline cudaError_t allow_shared(const void* kernel, size_t bytes) {
   return error;
 }
 
+// Whether there is code that waits where it has to: what is compiled for older GPUs alone does not,
+// and newer ones run that, too.
+inline bool may_overlap() {
+  constexpr int kCompiledFor[] = {__CUDA_ARCH_LIST__};
+  return *std::max_element(std::begin(kCompiledFor), std::end(kCompiledFor)) >= 900;
+}
+
 // Whether launches may overlap on the current device.
 inline bool overlaps() {
   static thread_local int known_device = -1;
@@ -261,7 +270,7 @@ inline bool overlaps() {
     int major = 0;
     known =
         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-        major >= 9;
+        major >= 9 && may_overlap();
     known_device = device;
   }
   return known;

@@ -59,6 +59,7 @@ class TimedNetwork final : public DraftNetwork {
   const DrafterNeeds& needs() const override { return inner_->needs(); }
   int vocab() const override { return inner_->vocab(); }
   std::span<const int32_t> target_ids() const override { return inner_->target_ids(); }
+  bool reads(int32_t token) const override { return inner_->reads(token); }
   int depths() const override { return inner_->depths(); }
   bool follows() const override { return inner_->follows(); }
   float follow(const DraftOutputs& outputs, int row, std::span<const int32_t> before,
@@ -91,6 +92,7 @@ class TimedNetwork final : public DraftNetwork {
     microseconds_ += microseconds_since(start);
     return outputs;
   }
+  Status status() const override { return inner_->status(); }
   void observe(int place, const DraftCommit& commit, std::span<const int32_t> path) override {
     inner_->observe(place, commit, path);
   }

@@ -233,6 +233,12 @@ TEST_P(DeviceChains, AreTheSameLevelByLevel) {
   for (const std::vector<Text>& texts : batches) {
     Drafting together(models, head, true, texts), each(models, head, false, texts);
     for (const int rows : {1, 4}) EXPECT_EQ(together.next(rows), each.next(rows)) << rows;
+    // Chains that end early are among the levels of the longest; beside a text that draws there are
+    // none.
+    const bool is_ahead = &texts == &batches.front();
+    if (test::is_emulated()) {
+      EXPECT_EQ(together.counts().graph_launches, is_ahead ? 1 : kDepth);
+    }
   }
 }
 

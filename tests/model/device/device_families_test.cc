@@ -299,10 +299,26 @@ TEST_P(DeviceFamilyTree, TakesTheMemoryThatWasCounted) {
   const auto counted =
       static_cast<double>(device_weight_bytes(*file_) + device_working_bytes(*file_, options));
   EXPECT_NEAR(taken, counted, 0.02 * counted);
+  // The same of a cache; with no number of loose rows there are records for all positions.
+  constexpr int64_t kListsOfMoves = 100'000;
+  for (const int64_t loose_rows : {10, 0}) {
+    const int64_t free = device.info().free;
+    KvCache::Creation creation;
+    creation.positions = 640;
+    creation.sequences = 2;
+    creation.states = {loose_rows, 1};
+    const auto cache = make_cache(**model, creation);
+    ASSERT_TRUE(cache.ok()) << cache.status().message();
+    const int64_t more = free - device.info().free -
+                         KvCache::bytes_needed((*model)->cache_config(), (*cache)->creation());
+    EXPECT_GE(more, 0) << loose_rows;
+    EXPECT_LE(more, kListsOfMoves) << loose_rows;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, DeviceFamilyTree,
-                         testing::Values("qwen2-moe", "deepseek2-lite", "deepseek3"),
+                         testing::Values("qwen2-moe", "deepseek2-lite", "deepseek3",
+                                         "granite-hybrid", "lfm2-layer-types", "qwen35"),
                          family_test_name);
 
 }  // namespace aerie::device_families_test

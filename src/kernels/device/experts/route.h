@@ -134,8 +134,11 @@ class RowExperts {
 
   SIMT_DEV float worth_of(int first, int size) const {
     float best = -infinity(), second = -infinity();
-    for (int e = first; e < first + size; ++e) {
-      const float score = scores_[e];
+    // Lanes begin at different places, so that they read different banks.
+    int at = lane_ % size;
+    for (int i = 0; i < size; ++i) {
+      const float score = scores_[first + at];
+      at = at + 1 < size ? at + 1 : 0;
       if (score > best) {
         second = best;
         best = score;

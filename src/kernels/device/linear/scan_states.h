@@ -186,10 +186,12 @@ SIMT_DEV void save_inputs(const LinearLayer& layer, const StateInputs& inputs, i
   const auto value = [&](const StateInput& input) {
     return input.x != nullptr ? input.at(channel) : 0.0f;
   };
+  bool own = false;  // whether a row's state is the sequence's
   SIMT_UNROLL_BY(1)
   for (int n = 0; n < sequence.saved_count; ++n) {
     const int row = layer.pass.indices[sequence.saved + n];
     const PassStateRow at = layer.pass.rows[row];
+    own = own || at.into[0] == sequence.slot || at.into[1] == sequence.slot;
     SIMT_UNROLL_BY(1)
     for (int i = 0; i < shape.taps - 1; ++i) {
       const float x = value(inputs.before(at, row, shape.taps - 2 - i));
@@ -197,7 +199,7 @@ SIMT_DEV void save_inputs(const LinearLayer& layer, const StateInputs& inputs, i
       if (at.into[1] >= 0) *place(at.into[1], i) = x;
     }
   }
-  if (sequence.saved_count > 0 || inputs.settled() == 0) return;
+  if (own || inputs.settled() == 0) return;
   SIMT_UNROLL_BY(1)
   for (int i = 0; i < shape.taps - 1; ++i) {
     *place(sequence.slot, i) = value(inputs.before_end(shape.taps - 1 - i));

@@ -83,7 +83,9 @@ Status StateInput::add_row(int32_t row, int32_t before, device::PassStateRow* ro
   to.path_count = -1;
   if (goes_on) return {};
   std::ranges::reverse(records_);
-  assert(std::ranges::find(records_, -1) == records_.end());
+  if (std::ranges::find(records_, -1) != records_.end()) {
+    return internal_error("row {} goes on from one that has no record", row);
+  }
   AERIE_ASSIGN_OR_RETURN(to.path, indices.add(records_));
   to.path_count = static_cast<int32_t>(records_.size());
   return {};
