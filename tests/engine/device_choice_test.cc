@@ -322,6 +322,21 @@ class DeviceOfAnEngine : public testing::Test {
     return options;
   }
 
+  // With drafts, of which there are some, and without.
+  static void expect_same_ids(Engine& engine, std::vector<int32_t> prompt) {
+    Request request;
+    request.prompt = std::move(prompt);
+    request.max_tokens = 12;
+    request.ignore_eos = true;
+    const auto drafted = engine.generate(request, nullptr);
+    ASSERT_TRUE(drafted.ok()) << drafted.status().message();
+    EXPECT_GT(drafted->stats.drafted, 0);
+    request.speculate = false;
+    const auto plain = engine.generate(request, nullptr);
+    ASSERT_TRUE(plain.ok()) << plain.status().message();
+    EXPECT_EQ(drafted->tokens, plain->tokens);
+  }
+
   const std::string path_ = testing::TempDir() + "device_choice.gguf";
 };
 
@@ -371,17 +386,7 @@ TEST_F(DeviceOfAnEngine, MayHaveSomeOfTheLayers) {
     EXPECT_EQ(parts.cache->plane(1), nullptr);
     EXPECT_GT(parts.memory.taken, 0);
     EXPECT_GT(parts.device->room.taken, 0);
-    Request request;
-    request.prompt = {65, 66, 67, 65, 66, 67, 65};
-    request.max_tokens = 12;
-    request.ignore_eos = true;
-    const auto drafted = (*engine)->generate(request, nullptr);
-    ASSERT_TRUE(drafted.ok()) << drafted.status().message();
-    EXPECT_GT(drafted->stats.drafted, 0);
-    request.speculate = false;
-    const auto plain = (*engine)->generate(request, nullptr);
-    ASSERT_TRUE(plain.ok()) << plain.status().message();
-    EXPECT_EQ(drafted->tokens, plain->tokens);
+    ASSERT_NO_FATAL_FAILURE(expect_same_ids(**engine, {65, 66, 67, 65, 66, 67, 65}));
   }
   EngineOptions options = this->options("ngram");
   options.device_layers = 1;
@@ -402,17 +407,7 @@ TEST_F(DeviceOfAnEngine, MayHaveSomeOfTheLayersOfAHybrid) {
   const auto engine = Engine::open(options);
   ASSERT_TRUE(engine.ok()) << engine.status().message();
   EXPECT_EQ((*engine)->parts().device->first_layer, 3);
-  Request request;
-  request.prompt = {5, 6, 7, 5, 6, 7, 5};
-  request.max_tokens = 12;
-  request.ignore_eos = true;
-  const auto drafted = (*engine)->generate(request, nullptr);
-  ASSERT_TRUE(drafted.ok()) << drafted.status().message();
-  EXPECT_GT(drafted->stats.drafted, 0);
-  request.speculate = false;
-  const auto plain = (*engine)->generate(request, nullptr);
-  ASSERT_TRUE(plain.ok()) << plain.status().message();
-  EXPECT_EQ(drafted->tokens, plain->tokens);
+  ASSERT_NO_FATAL_FAILURE(expect_same_ids(**engine, {5, 6, 7, 5, 6, 7, 5}));
 }
 
 // As many as there is room for; none, and so the reason, where there is room for none.

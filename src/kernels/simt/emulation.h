@@ -35,5 +35,10 @@ struct Counts {
   long switches = 0;        // between emulated threads
 };
 Counts counts();
+// What was counted between b and a.
+inline Counts operator-(const Counts& a, const Counts& b) {
+  return {a.launches - b.launches, a.graph_launches - b.graph_launches, a.copies - b.copies,
+          a.waits - b.waits, a.switches - b.switches};
+}
 
 }  // namespace simt

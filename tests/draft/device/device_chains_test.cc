@@ -57,14 +57,6 @@ struct Text {
   double temperature = 0.0;
 };
 
-simt::Counts operator-(simt::Counts a, const simt::Counts& b) {
-  a.launches -= b.launches;
-  a.graph_launches -= b.graph_launches;
-  a.waits -= b.waits;
-  a.copies -= b.copies;
-  return a;
-}
-
 // Texts that rounds are drafted for, none of whose drafts comes true.
 class Drafting {
  public:

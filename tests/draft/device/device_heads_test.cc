@@ -189,12 +189,8 @@ std::vector<simt::Counts> run_levels(DraftNetwork& network, const Floats& taps, 
     node < 0 ? network.add_root(0) : network.add_node(0, tree, node);
     const simt::Counts before = simt::counts();
     network.run();
-    simt::Counts after = simt::counts();
-    after.launches -= before.launches;
-    after.graph_launches -= before.graph_launches;
-    after.waits -= before.waits;
-    after.copies -= before.copies;
-    counts.push_back(after);
+    const simt::Counts taken = simt::counts() - before;
+    counts.push_back(taken);
     const LevelTree::Child child = {7, 0.5};
     tree.expand(node, {&child, 1});
     tree.advance();

@@ -12,6 +12,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/device/linear/state_shape.h"
 #include "kernels/simt/emulation.h"
 #include "tests/kernels/linear/linear_testing.h"
 #include "tests/testing/device/device_array.h"
@@ -32,24 +33,6 @@ constexpr StateLayout kLayouts[] = {kernels::kStateLayouts[0],
                                     kernels::kStateLayouts[2],
                                     kernels::kStateLayouts[3],
                                     {2, 1, 176, 16, 3}};
-
-StateShape shape_of(const StateLayout& layout) {
-  StateShape shape;
-  shape.heads = layout.heads;
-  shape.key_heads = layout.key_heads;
-  shape.key_dim = layout.key_dim;
-  shape.value_dim = layout.value_dim;
-  shape.taps = layout.taps;
-  shape.tiled = layout.order == kernels::HeadOrder::kTiled;
-  shape.channels = static_cast<int>(layout.channels());
-  shape.inputs = static_cast<int>(layout.inputs());
-  shape.changes = static_cast<int>(layout.changes());
-  shape.decays = static_cast<int>(layout.decays());
-  shape.input = static_cast<int>(layout.input());
-  shape.state = layout.state();
-  shape.record = layout.record();
-  return shape;
-}
 
 std::vector<float> random_floats(std::mt19937& engine, int64_t count, float most) {
   std::uniform_real_distribution<float> draw(-most, most);
@@ -146,7 +129,7 @@ class DeviceLayer {
 
   explicit DeviceLayer(const Weights& weights)
       : weights_(weights),
-        shape_(shape_of(weights.layout)),
+        shape_(state_shape(weights.layout)),
         conv_(weights.conv),
         bias_(weights.bias),
         rate_(weights.rate),

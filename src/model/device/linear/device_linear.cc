@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/device/linear/state_shape.h"
 #include "kv/state_store.h"
 #include "model/device/device_experts.h"
 #include "model/device/linear/state_memory.h"
@@ -65,7 +66,7 @@ Expected<DeviceLinear> DeviceLinear::create(const LinearAttentionWeights& weight
 DeviceLinearRunner::DeviceLinearRunner(const Blueprint& blueprint, device::Device& device)
     : config_(blueprint.config.linear),
       gated_width_(linear_gated_width(blueprint.config)),
-      shape_(state_shape(state_layout(blueprint.config))),
+      shape_(device::state_shape(state_layout(blueprint.config))),
       norm_eps_(static_cast<float>(blueprint.norm_eps)),
       device_(&device) {}
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.h"
+#include "kernels/device/linear/state_shape.h"
 
 namespace aerie {
 namespace {
@@ -14,30 +15,12 @@ constexpr const char* kStatesPurpose = "the states of sequences";
 
 }  // namespace
 
-device::StateShape state_shape(const kernels::StateLayout& layout) {
-  device::StateShape shape;
-  shape.heads = layout.heads;
-  shape.key_heads = layout.key_heads;
-  shape.key_dim = layout.key_dim;
-  shape.value_dim = layout.value_dim;
-  shape.taps = layout.taps;
-  shape.tiled = layout.order == kernels::HeadOrder::kTiled;
-  shape.channels = static_cast<int>(layout.channels());
-  shape.inputs = static_cast<int>(layout.inputs());
-  shape.changes = static_cast<int>(layout.changes());
-  shape.decays = static_cast<int>(layout.decays());
-  shape.input = static_cast<int>(layout.input());
-  shape.state = layout.state();
-  shape.record = layout.record();
-  return shape;
-}
-
 Expected<StateMemory> StateMemory::create(const KvCache& cache, device::Device& device) {
   StateMemory out;
   const StateStore* store = cache.states();
   if (store == nullptr || store->planes_here() == store->planes()) return out;
   out.device_ = &device;
-  out.shape_ = state_shape(store->layout());
+  out.shape_ = device::state_shape(store->layout());
   out.first_plane_ = store->planes_here();
   const int planes = store->planes() - store->planes_here();
   const int64_t states = store->sizes().slots() * store->layout().state();

@@ -12,8 +12,6 @@
 
 namespace aerie {
 
-device::StateShape state_shape(const kernels::StateLayout& layout);
-
 class StateMemory {
  public:
   // Of a cache none of whose layers keeps a state there: nothing.
