@@ -54,11 +54,10 @@ DeviceSizes::DeviceSizes(const Blueprint& blueprint, const ModelOptions& options
   limits.chains = std::ranges::any_of(blueprint.layers, &LayerPlan::sees_chain);
   // Of one tile of rows at least.
   const device::CacheShape shape = cache_shape(config);
-  const int64_t of_tile =
-      device::partial_floats(shape, config.heads, limits.tile_rows, most_chunks(options));
-  const int64_t of_few =
-      device::partial_floats(shape, config.heads, device::kFewRows, most_chunks(options));
-  partials = std::max(of_tile, std::min(of_few, kPartialBytes / 4));
+  const auto of = [&](int count) {
+    return device::partial_floats(shape, config.heads, count, most_chunks(options));
+  };
+  partials = std::max(of(limits.tile_rows), std::min(of(options.max_rows), kPartialBytes / 4));
   arrived = device::arrival_counters(shape, rows, most_chunks(options));
   if (config.latent.rank > 0) arrived *= device::latent_parts(config.heads);
   const int shared = has_experts(blueprint) ? rounded_up(config.shared_ffn, device::kStep) : 0;
