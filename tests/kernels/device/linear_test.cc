@@ -670,7 +670,7 @@ TEST(DeviceGates, AreWhatTheyAreDefinedAs) {
 TEST(DeviceGates, OfStateSpacesAreNormedByGroups) {
   constexpr int kRows = 2, kDim = 16;
   std::mt19937 engine(2);
-  for (const int width : {32, 320}) {
+  for (const int width : {32, 320, 2080}) {
     constexpr int kGroups = 2;
     const int all = kGroups * width, stride = all + 3;
     const auto x = random_floats(engine, kRows * all, 2.0f),

@@ -193,7 +193,7 @@ class ConvolveWarp {
 };
 
 template <int kEach>
-__global__ void __launch_bounds__(kConvolveThreads)
+__global__ void __launch_bounds__(kConvolveThreads, kEach <= 4 ? 6 : 3)
     convolve_kernel(const __grid_constant__ Convolve a) {
   simt::release_dependents();
   const int row = static_cast<int>(blockIdx.y);

@@ -31,7 +31,7 @@ class StateScan {
  public:
   static constexpr int kKeys = kEach * kScanShares;
 
-  // Reads what no launch writes.
+  // Reads what no launch writes; of the state, which comes from far, it says that it will be read.
   SIMT_DEV StateScan(const ScanStates& args, const StateInputs& inputs, int block)
       : a_(args),
         layer_(args.layer),
@@ -47,10 +47,21 @@ class StateScan {
         width_(shape_.heads * shape_.value_dim),
         out_(args.out + value_at_),
         shared_(simt::shared<ScanBatches<kKeys>>()),
-        rows_(args.layer, inputs.sequence(), head_, tile_) {}
+        rows_(args.layer, inputs.sequence(), head_, tile_) {
+    if (inputs.blank()) return;
+    constexpr int kLine = 32;
+    const float* state = tile_of(inputs.sequence().slot);
+    SIMT_UNROLL_BY(1)
+    for (int i = static_cast<int>(threadIdx.x) * kLine; i < shape_.key_dim * kStateTile;
+         i += kScanThreads * kLine) {
+      simt::fetch_line(state + i);
+    }
+  }
 
   SIMT_DEV void run() {
     const int count = inputs_.sequence().count;
+    clear();
+    if (!inputs_.blank()) load(inputs_.sequence().slot);
     rows_.begin();
     settle();
     SIMT_UNROLL_BY(1)
@@ -83,16 +94,16 @@ class StateScan {
       for (int j = 0; j < kTogether; ++j) use(i + j, key + j);
     }
   }
-  SIMT_DEV float* matrix(int slot) const {
+  SIMT_DEV float* tile_of(int slot) const {
     return layer_.states + slot * shape_.state +
-           static_cast<int64_t>(head_ * tiles_ + tile_) * shape_.key_dim * kStateTile + lane_value_;
+           static_cast<int64_t>(head_ * tiles_ + tile_) * shape_.key_dim * kStateTile;
   }
   SIMT_DEV void load(int slot) {
-    const float* from = matrix(slot);
+    const float* from = tile_of(slot) + lane_value_;
     for_keys([&](int i, int key) { state_[i] = from[key * kStateTile]; });
   }
   SIMT_DEV void store(int slot) const {
-    float* to = matrix(slot);
+    float* to = tile_of(slot) + lane_value_;
     for_keys([&](int i, int key) { to[key * kStateTile] = state_[i]; });
   }
   // Keys that are not there have a state, too, of which nothing comes.
@@ -130,14 +141,11 @@ class StateScan {
     }
   }
 
-  // What the sequence's state holds before its rows, with what is settled.
+  // Brings what is settled into the state.
   SIMT_DEV void settle() {
-    const int slot = inputs_.sequence().slot, settled = inputs_.settled();
-    clear();
-    if (!inputs_.blank()) load(slot);
-    if (settled == 0) return;
-    apply(inputs_.settled_at(), settled);
-    store(slot);
+    if (inputs_.settled() == 0) return;
+    apply(inputs_.settled_at(), inputs_.settled());
+    store(inputs_.sequence().slot);
   }
 
   // The state that a row goes on from, if that is not what there is.
@@ -222,22 +230,24 @@ class StateScan {
 // The last inputs of a sequence, in its state and in those that are kept, of one channel.
 class SavedInputs {
  public:
+  // Reads what no launch writes.
   SIMT_DEV SavedInputs(const LinearLayer& layer, const StateInputs& inputs, int channel)
-      : layer_(layer), shape_(layer.shape), inputs_(inputs), channel_(channel) {}
+      : layer_(layer), shape_(layer.shape), inputs_(inputs), channel_(channel) {
+    read(0);
+  }
 
-  SIMT_DEV void run() const {
+  SIMT_DEV void run() {
     const PassStateSequence& sequence = inputs_.sequence();
     bool own = false;  // whether a row's state is the sequence's
     SIMT_UNROLL_BY(1)
     for (int n = 0; n < sequence.saved_count; ++n) {
-      const int number = layer_.pass.indices[sequence.saved + n];
-      const PassStateRow row = layer_.pass.rows[number];
-      own = own || row.into[0] == sequence.slot || row.into[1] == sequence.slot;
+      own = own || row_.into[0] == sequence.slot || row_.into[1] == sequence.slot;
       const auto before = [&](int i) {
         const int back = shape_.taps - 2 - i;
-        return inputs_.before(row, number, back, inputs_.source(row, back));
+        return inputs_.before(row_, number_, back, inputs_.source(row_, back));
       };
-      save(before, row.into);
+      save(before, row_.into);
+      read(n + 1);
     }
     const int32_t into[2] = {sequence.slot, -1};
     if (own || inputs_.settled() == 0) return;
@@ -245,6 +255,13 @@ class SavedInputs {
   }
 
  private:
+  // The row whose state is the n-th to be kept.
+  SIMT_DEV void read(int n) {
+    if (n >= inputs_.sequence().saved_count) return;
+    number_ = layer_.pass.indices[inputs_.sequence().saved + n];
+    row_ = layer_.pass.rows[number_];
+  }
+
   static constexpr int kAtOnce = 4;  // what is read before anything of it is written
 
   // before(i): the input that is so many places from the oldest one that is kept. What is read of a
@@ -278,6 +295,8 @@ class SavedInputs {
   const StateShape& shape_;
   const StateInputs& inputs_;
   int channel_;
+  int32_t number_ = 0;
+  PassStateRow row_;
 };
 
 template <int kEach, bool kSubtract>
@@ -293,9 +312,10 @@ __global__ void __launch_bounds__(kScanThreads)
     simt::wait_for_previous();
     return scan.run();
   }
-  simt::wait_for_previous();
   const int channel = (block - blocks) * kScanThreads + static_cast<int>(threadIdx.x);
-  if (channel < a.layer.shape.channels) SavedInputs(a.layer, inputs, channel).run();
+  SavedInputs saved(a.layer, inputs, channel);
+  simt::wait_for_previous();
+  if (channel < a.layer.shape.channels) saved.run();
 }
 
 }  // namespace aerie::device
