@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -27,12 +28,10 @@ using test::DeviceArray;
 
 constexpr float kEps = 1e-6f;
 
-// The last one with keys of more than 128 dimensions.
-constexpr StateLayout kLayouts[] = {kernels::kStateLayouts[0],
-                                    kernels::kStateLayouts[1],
-                                    kernels::kStateLayouts[2],
-                                    kernels::kStateLayouts[3],
-                                    {2, 1, 176, 16, 3}};
+// The last but one with keys of more than 128 dimensions, the last one with many taps.
+constexpr StateLayout kLayouts[] = {kernels::kStateLayouts[0], kernels::kStateLayouts[1],
+                                    kernels::kStateLayouts[2], kernels::kStateLayouts[3],
+                                    {2, 1, 176, 16, 3},        {2, 2, 32, 16, 11}};
 
 std::vector<float> random_floats(std::mt19937& engine, int64_t count, float most) {
   std::uniform_real_distribution<float> draw(-most, most);
@@ -117,7 +116,7 @@ struct Weights {
 // A layer's memory on the device, and passes over it.
 class DeviceLayer {
  public:
-  static constexpr int kSlots = 4, kRecords = 64, kMostRows = 64;
+  static constexpr int kSlots = 4, kRecords = 64;
 
   struct Entry {
     const Row* row = nullptr;
@@ -126,6 +125,14 @@ class DeviceLayer {
     int32_t record = -1;
     int32_t into = -1;
   };
+
+  // A sequence of a pass.
+  struct Part {
+    std::vector<Entry> rows;
+    std::vector<int32_t> settled = {};
+    int32_t slot = 0;
+  };
+  using Rows = std::vector<std::vector<float>>;  // [row][heads * value_dim]
 
   explicit DeviceLayer(const Weights& weights)
       : weights_(weights),
@@ -138,41 +145,39 @@ class DeviceLayer {
         states_(std::vector<float>(static_cast<size_t>(kSlots * shape_.state), 7.0f)),
         records_(std::vector<float>(static_cast<size_t>(kRecords * shape_.record), NAN)) {}
 
-  // Rows of one sequence, whose state holds so many positions: [row][heads * value_dim].
-  std::vector<std::vector<float>> run(const std::vector<Entry>& rows,
-                                      const std::vector<int32_t>& settled = {}, int32_t slot = 0) {
-    const auto count = static_cast<int>(rows.size());
-    indices_.clear();
-    PassStateSequence sequence;
-    sequence.slot = slot;
-    sequence.from = base_;
-    sequence.end = base_ + static_cast<int>(settled.size());
-    sequence.settled = add(settled);
-    const std::vector<PassStateRow> pass_rows = plan(rows);
-    std::vector<int32_t> order, saved;
-    for (int r = 0; r < count; ++r) {
-      order.push_back(r);
-      if (rows[static_cast<size_t>(r)].into >= 0) saved.push_back(r);
-    }
-    sequence.first = add(order);
-    sequence.count = count;
-    sequence.saved = add(saved);
-    sequence.saved_count = static_cast<int32_t>(saved.size());
+  // Of one sequence.
+  Rows run(const std::vector<Entry>& rows, const std::vector<int32_t>& settled = {},
+           int32_t slot = 0) {
+    return run(std::vector<Part>{{rows, settled, slot}}).front();
+  }
 
+  // By sequence; their rows take turns in the pass.
+  std::vector<Rows> run(const std::vector<Part>& parts) {
+    number(parts);
+    indices_.clear();
+    rows_.assign(static_cast<size_t>(count_), {});
+    std::vector<PassStateSequence> sequences;
+    std::vector<int32_t> bases;
+    for (size_t s = 0; s < parts.size(); ++s) {
+      bases.push_back(bases_[static_cast<size_t>(parts[s].slot)]);
+      sequences.push_back(plan(parts[s], static_cast<int32_t>(s)));
+    }
+    const auto sequence_count = static_cast<int32_t>(parts.size());
     const int heads = shape_.heads, width = heads * shape_.value_dim;
-    const DeviceArray<float> x(inputs(rows));
-    const DeviceArray<PassStateRow> rows_at(pass_rows);
-    const DeviceArray<PassStateSequence> sequences_at({sequence});
-    const DeviceArray<int32_t> indices_at(indices_), counts({count, 1}), bases({base_});
-    const DeviceArray<float> mixed(
-        std::vector<float>(rows.size() * static_cast<size_t>(shape_.channels))),
-        gates(std::vector<float>(rows.size() * static_cast<size_t>(2 * heads))),
-        out(std::vector<float>(rows.size() * static_cast<size_t>(width)));
+    const auto floats = [&](int each) {
+      return std::vector<float>(static_cast<size_t>(count_) * static_cast<size_t>(each));
+    };
+    const DeviceArray<float> x(inputs(parts)), mixed(floats(shape_.channels)),
+        gates(floats(2 * heads)), out(floats(width));
+    const DeviceArray<PassStateRow> rows_at(rows_);
+    const DeviceArray<PassStateSequence> sequences_at(sequences);
+    const DeviceArray<int32_t> indices_at(indices_), counts({count_, sequence_count}),
+        bases_at(bases);
     LinearLayer layer;
     layer.pass = {counts.data(),       counts.data() + 1, rows_at.data(),
-                  sequences_at.data(), bases.data(),      indices_at.data()};
-    layer.most_rows = count + 1;  // more is launched than there is
-    layer.most_sequences = 2;
+                  sequences_at.data(), bases_at.data(),   indices_at.data()};
+    layer.most_rows = count_ + 1;  // more is launched than there is
+    layer.most_sequences = sequence_count + 1;
     layer.shape = shape_;
     layer.x = x.data();
     layer.x_stride = stride();
@@ -184,14 +189,8 @@ class DeviceLayer {
     layer.states = states_.data();
     layer.records = records_.data();
     launch(layer, out);
-    base_ += static_cast<int>(settled.size());
-    if (std::ranges::any_of(rows, [&](const Entry& e) { return e.into == slot; })) base_ += count;
-    const std::vector<float> all = out.values();
-    std::vector<std::vector<float>> of_rows;
-    for (int r = 0; r < count; ++r) {
-      of_rows.emplace_back(all.begin() + r * width, all.begin() + (r + 1) * width);
-    }
-    return of_rows;
+    for (const Part& part : parts) advance(part);
+    return by_sequence(out.values(), width);
   }
 
   std::vector<float> state(int32_t slot) const {
@@ -215,48 +214,103 @@ class DeviceLayer {
     return first;
   }
 
-  std::vector<PassStateRow> plan(const std::vector<Entry>& rows) {
-    std::vector<PassStateRow> out(rows.size());
-    for (size_t r = 0; r < rows.size(); ++r) {
-      std::vector<int32_t> sources, path;
-      const Entry* at = &rows[r];
-      for (; at->parent >= 0; at = &rows[static_cast<size_t>(at->parent)]) {
-        sources.push_back(at->parent);
-        path.push_back(rows[static_cast<size_t>(at->parent)].record);
+  // Numbers of the rows, by sequence.
+  void number(const std::vector<Part>& parts) {
+    numbers_.assign(parts.size(), {});
+    count_ = 0;
+    for (size_t r = 0;; ++r) {
+      const int32_t before = count_;
+      for (size_t s = 0; s < parts.size(); ++s) {
+        if (r < parts[s].rows.size()) numbers_[s].push_back(count_++);
       }
-      for (size_t i = at->above.size(); i-- > 0;) {
-        sources.push_back(~at->above[i]);
-        path.push_back(at->above[i]);
+      if (count_ == before) return;
+    }
+  }
+
+  PassStateSequence plan(const Part& part, int32_t number) {
+    const std::vector<int32_t>& numbers = numbers_[static_cast<size_t>(number)];
+    PassStateSequence sequence;
+    sequence.slot = part.slot;
+    sequence.from = bases_[static_cast<size_t>(part.slot)];
+    sequence.end = sequence.from + static_cast<int>(part.settled.size());
+    sequence.settled = add(part.settled);
+    std::vector<int32_t> saved;
+    for (size_t r = 0; r < numbers.size(); ++r) {
+      PassStateRow& row = rows_[static_cast<size_t>(numbers[r])];
+      row = plan(part.rows, r, numbers);
+      row.sequence = number;
+      if (row.into[1] >= 0) saved.push_back(numbers[r]);
+    }
+    sequence.first = add(numbers);
+    sequence.count = static_cast<int32_t>(numbers.size());
+    sequence.saved = add(saved);
+    sequence.saved_count = static_cast<int32_t>(saved.size());
+    return sequence;
+  }
+
+  PassStateRow plan(const std::vector<Entry>& rows, size_t r, const std::vector<int32_t>& numbers) {
+    std::vector<int32_t> sources, path;
+    const Entry* at = &rows[r];
+    for (; at->parent >= 0; at = &rows[static_cast<size_t>(at->parent)]) {
+      sources.push_back(numbers[static_cast<size_t>(at->parent)]);
+      path.push_back(rows[static_cast<size_t>(at->parent)].record);
+    }
+    for (size_t i = at->above.size(); i-- > 0;) {
+      sources.push_back(~at->above[i]);
+      path.push_back(at->above[i]);
+    }
+    PassStateRow to;
+    to.depth = static_cast<int32_t>(sources.size());
+    sources.resize(std::min(sources.size(), static_cast<size_t>(shape_.taps - 1)));
+    to.sources = add(sources);
+    to.record = rows[r].record;
+    to.into[1] = rows[r].into;
+    to.path_count = -1;
+    if (r > 0 && rows[r].parent == static_cast<int32_t>(r) - 1) return to;
+    std::ranges::reverse(path);
+    to.path = add(path);
+    to.path_count = static_cast<int32_t>(path.size());
+    return to;
+  }
+
+  void advance(const Part& part) {
+    int& base = bases_[static_cast<size_t>(part.slot)];
+    base += static_cast<int>(part.settled.size());
+    if (std::ranges::any_of(part.rows, [&](const Entry& e) { return e.into == part.slot; })) {
+      base += static_cast<int>(part.rows.size());
+    }
+  }
+
+  std::vector<Rows> by_sequence(const std::vector<float>& all, int width) const {
+    std::vector<Rows> out(numbers_.size());
+    for (size_t s = 0; s < numbers_.size(); ++s) {
+      for (const int32_t number : numbers_[s]) {
+        out[s].emplace_back(all.begin() + number * width, all.begin() + (number + 1) * width);
       }
-      PassStateRow& to = out[r];
-      to.depth = static_cast<int32_t>(sources.size());
-      sources.resize(std::min(sources.size(), static_cast<size_t>(shape_.taps - 1)));
-      to.sources = add(sources);
-      to.record = rows[r].record;
-      to.into[1] = rows[r].into;
-      to.path_count = -1;
-      if (r > 0 && rows[r].parent == static_cast<int32_t>(r) - 1) continue;
-      std::ranges::reverse(path);
-      to.path = add(path);
-      to.path_count = static_cast<int32_t>(path.size());
     }
     return out;
   }
 
-  std::vector<float> inputs(const std::vector<Entry>& rows) const {
-    std::vector<float> x;
+  std::vector<float> inputs(const std::vector<Part>& parts) const {
+    std::vector<float> all(static_cast<size_t>(count_) * static_cast<size_t>(stride()));
+    for (size_t s = 0; s < parts.size(); ++s) {
+      for (size_t r = 0; r < parts[s].rows.size(); ++r) {
+        std::ranges::copy(input(*parts[s].rows[r].row), all.begin() + numbers_[s][r] * stride());
+      }
+    }
+    return all;
+  }
+  std::vector<float> input(const Row& row) const {
     const auto heads = static_cast<size_t>(shape_.heads);
     const size_t each = weights_.form.joint ? heads / static_cast<size_t>(shape_.key_heads) : heads;
-    for (const Entry& entry : rows) {
-      x.insert(x.end(), entry.row->x.begin(), entry.row->x.end());
-      for (size_t h = 0; h < heads; h += each) {
-        for (const std::vector<float>* of : {&entry.row->beta, &entry.row->alpha}) {
-          const auto first = of->begin() + static_cast<ptrdiff_t>(h);
-          x.insert(x.end(), first, first + static_cast<ptrdiff_t>(each));
-        }
+    std::vector<float> x = row.x;
+    for (size_t h = 0; h < heads; h += each) {
+      for (const std::vector<float>* of : {&row.beta, &row.alpha}) {
+        const auto first = of->begin() + static_cast<ptrdiff_t>(h);
+        x.insert(x.end(), first, first + static_cast<ptrdiff_t>(each));
       }
-      x.insert(x.end(), 3, NAN);
     }
+    x.insert(x.end(), 3, NAN);
     return x;
   }
 
@@ -287,7 +341,11 @@ class DeviceLayer {
   const Weights& weights_;
   StateShape shape_;
   DeviceArray<float> conv_, bias_, rate_, step_, states_, records_;
-  int base_ = 0;
+  std::array<int, kSlots> bases_{};  // positions that a slot's state holds
+  // Of the pass.
+  int32_t count_ = 0;
+  std::vector<std::vector<int32_t>> numbers_;
+  std::vector<PassStateRow> rows_;
   std::vector<int32_t> indices_;
 };
 
@@ -420,6 +478,81 @@ TEST_P(DeviceLinear, ARowSeesItsAncestorsAlone) {
   }
 }
 
+// Rows are computed in batches: prompts that end at, before and behind their borders.
+TEST_P(DeviceLinear, ARowsBitsDoNotDependOnItsBatch) {
+  for (const bool subtract : {true, false}) {
+    const Weights weights(layout(), {subtract, false, false}, 15);
+    const std::vector<Row> path = random_rows(weights, 49, 16);
+    const auto alone = one_by_one(weights, pointers(path, path.size())).out;
+    for (const size_t length : {1, 15, 16, 17, 32, 33, 49}) {
+      DeviceLayer layer(weights);
+      const auto out = layer.run(chain(path, 0, length));
+      for (size_t r = 0; r < length; ++r) ASSERT_EQ(out[r], alone[r]) << length << ", " << r;
+    }
+  }
+}
+
+// Branches in the middle of a batch and at its borders, states that are kept there.
+TEST_P(DeviceLinear, BranchesBeginAnywhereInABatch) {
+  const Weights weights(layout(), {true, true, false}, 17);
+  const std::vector<Row> nodes = random_rows(weights, 40, 18);
+  DeviceLayer layer(weights);
+  std::vector<DeviceLayer::Entry> rows = chain(nodes, 0, nodes.size());
+  for (size_t r = 0; r < rows.size(); ++r) rows[r].record = static_cast<int32_t>(r);
+  rows[6].parent = -1;
+  rows[9].parent = 3;
+  rows[15].parent = 10;
+  rows[16].parent = 14;
+  rows[32].parent = 6;
+  rows[14].into = 1;
+  rows[31].into = 2;
+  rows[37].into = 3;
+  const auto out = layer.run(rows);
+  const auto alone = [&](size_t row) {
+    std::vector<const Row*> way;
+    for (auto r = static_cast<int32_t>(row); r >= 0; r = rows[static_cast<size_t>(r)].parent) {
+      way.insert(way.begin(), rows[static_cast<size_t>(r)].row);
+    }
+    return one_by_one(weights, way);
+  };
+  for (const size_t r : {5, 6, 8, 9, 14, 15, 16, 31, 32, 39}) {
+    ASSERT_EQ(out[r], alone(r).out.back()) << r;
+  }
+  EXPECT_EQ(layer.state(1), alone(14).state);
+  EXPECT_EQ(layer.state(2), alone(31).state);
+  EXPECT_EQ(layer.state(3), alone(37).state);
+}
+
+// One that goes on, a prompt of several batches, a single row, one without rows.
+TEST_P(DeviceLinear, SequencesOfAPassDoNotSeeOneAnother) {
+  const Weights weights(layout(), {true, false, true}, 19);
+  const std::vector<Row> first = random_rows(weights, 24, 20),
+                         second = random_rows(weights, 37, 21), third = random_rows(weights, 1, 22),
+                         none = random_rows(weights, 2, 23);
+  DeviceLayer layer(weights);
+  std::vector<DeviceLayer::Entry> prompt = chain(first, 0, 3), drafted = chain(first, 3, 7),
+                                  idle = chain(none, 0, 2);
+  prompt.back().into = 2;
+  layer.run(prompt, {}, 2);
+  for (size_t r = 0; r < drafted.size(); ++r) drafted[r].record = static_cast<int32_t>(r);
+  for (size_t r = 0; r < idle.size(); ++r) idle[r].record = static_cast<int32_t>(10 + r);
+  layer.run({{drafted, {}, 2}, {idle, {}, 3}});
+  std::vector<DeviceLayer::Entry> rest = chain(first, 7, first.size()),
+                                  all = chain(second, 0, second.size());
+  rest.back().into = 2;
+  all.back().into = 0;
+  const auto out = layer.run(
+      {{rest, {0, 1, 2, 3}, 2}, {all, {}, 0}, {{}, {10, 11}, 3}, {chain(third, 0, 1), {}, 1}});
+  const Alone of_first = one_by_one(weights, pointers(first, first.size())),
+              of_second = one_by_one(weights, pointers(second, second.size()));
+  for (size_t r = 0; r < rest.size(); ++r) ASSERT_EQ(out[0][r], of_first.out[7 + r]) << r;
+  EXPECT_EQ(out[1], of_second.out);
+  EXPECT_EQ(out[3], one_by_one(weights, pointers(third, 1)).out);
+  EXPECT_EQ(layer.state(2), of_first.state);
+  EXPECT_EQ(layer.state(0), of_second.state);
+  EXPECT_EQ(layer.state(3), one_by_one(weights, pointers(none, 2)).state);
+}
+
 // A state that is kept on the way is that of the rows up to there.
 TEST_P(DeviceLinear, KeepsStatesOnTheWay) {
   const Weights weights(layout(), {true, false, false}, 11);
@@ -537,7 +670,7 @@ TEST(DeviceGates, AreWhatTheyAreDefinedAs) {
 TEST(DeviceGates, OfStateSpacesAreNormedByGroups) {
   constexpr int kRows = 2, kDim = 16;
   std::mt19937 engine(2);
-  for (const int width : {32, 320}) {
+  for (const int width : {32, 320, 2080}) {
     constexpr int kGroups = 2;
     const int all = kGroups * width, stride = all + 3;
     const auto x = random_floats(engine, kRows * all, 2.0f),

@@ -13,26 +13,42 @@ unsigned blocks_of(int all, int each) {
   return static_cast<unsigned>((all + each - 1) / each);
 }
 
-template <int kEach>
+template <int kEach, bool kSubtract>
 cudaError_t launch_scan(const ScanStates& args, cudaStream_t stream) {
+  using Scan = StateScan<kEach, kSubtract>;
   const StateShape& shape = args.layer.shape;
   const unsigned blocks =
       static_cast<unsigned>(scan_blocks(shape)) + blocks_of(shape.channels, kScanThreads);
+  return simt::launch(scan_states_kernel<kEach, kSubtract>,
+                      {dim3(blocks, static_cast<unsigned>(args.layer.most_sequences)),
+                       dim3(kScanThreads), sizeof(ScanBatches<Scan::kKeys>), true},
+                      stream, args);
+}
+
+template <int kEach>
+cudaError_t launch_scan(const ScanStates& args, cudaStream_t stream) {
+  return args.subtract ? launch_scan<kEach, true>(args, stream)
+                       : launch_scan<kEach, false>(args, stream);
+}
+
+template <int kEach>
+cudaError_t launch_convolution(const Convolve& args, cudaStream_t stream) {
+  const int warps = ConvolveWarps(args.layer, ConvolveWarp<kEach>::kWidth).all();
   return simt::launch(
-      scan_states_kernel<kEach>,
-      {dim3(blocks, static_cast<unsigned>(args.layer.most_sequences)), dim3(kScanThreads), 0, true},
+      convolve_kernel<kEach>,
+      {dim3(blocks_of(warps, kConvolveThreads / 32), static_cast<unsigned>(args.layer.most_rows)),
+       dim3(kConvolveThreads), 0, true},
       stream, args);
 }
 
 }  // namespace
 
 cudaError_t launch_convolve(const Convolve& args, cudaStream_t stream) {
-  const int warps = ConvolveWarps(args.layer).all();
-  return simt::launch(
-      convolve_kernel,
-      {dim3(blocks_of(warps, kConvolveThreads / 32), static_cast<unsigned>(args.layer.most_rows)),
-       dim3(kConvolveThreads), 0, true},
-      stream, args);
+  constexpr int kUsual = 4;
+  if (args.layer.shape.key_dim <= ConvolveWarp<kUsual>::kWidth) {
+    return launch_convolution<kUsual>(args, stream);
+  }
+  return launch_convolution<kMostStateDim / 32>(args, stream);
 }
 
 cudaError_t launch_scan_states(const ScanStates& args, cudaStream_t stream) {

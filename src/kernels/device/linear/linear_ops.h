@@ -47,7 +47,8 @@ struct PassStateRow {
   int32_t into[2] = {-1, -1};  // slots that the state after it goes to; -1: none
 };
 
-// What changes from pass to pass, in device memory; pointers stay.
+// What changes from pass to pass, in device memory; pointers stay. No launch writes it: it is read
+// while the one ahead still runs.
 struct StatePass {
   const int32_t* row_count = nullptr;
   const int32_t* sequence_count = nullptr;
@@ -68,9 +69,11 @@ struct LinearLayer {
   const float* x = nullptr;
   const float* input_gates = nullptr;
   int x_stride = 0;
-  // Channels: queries, keys, and `values` others.
+  // Channels: queries, keys, and `values` others. Of layers with matrices all four and the number
+  // of channels are multiples of 4.
   int queries_at = 0, keys_at = 0, values_at = 0, values = 0;
-  float* mixed = nullptr;    // [row][channels]: what the convolution gives, keys and queries normed
+  // [row][channels]: what the convolution gives, keys and queries normed; 16 bytes aligned.
+  float* mixed = nullptr;
   float* gates = nullptr;    // [row][2][heads]: beta, decay
   float* states = nullptr;   // [slot][state], the layer's
   float* records = nullptr;  // [record][record], the same

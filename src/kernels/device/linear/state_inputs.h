@@ -30,9 +30,8 @@ class StateInputs {
   SIMT_DEV const PassStateSequence& sequence() const { return sequence_; }
   // Records that the layer's state lacks.
   SIMT_DEV int settled() const { return sequence_.end - base_; }
-  SIMT_DEV int settled_record(int i) const {
-    return layer_.pass.indices[sequence_.settled + base_ - sequence_.from + i];
-  }
+  // Index of the first of them.
+  SIMT_DEV int settled_at() const { return sequence_.settled + base_ - sequence_.from; }
   // Whether there is nothing in the state's slot.
   SIMT_DEV bool blank() const { return base_ == 0; }
 
@@ -46,18 +45,21 @@ class StateInputs {
   // The input `back` positions before `end`, from 1 on.
   SIMT_DEV StateInput before_end(int back) const {
     const int settled = this->settled();
-    if (back <= settled) return of_record(settled_record(settled - back));
+    if (back <= settled) return of_record(layer_.pass.indices[settled_at() + settled - back]);
     const int index = layer_.shape.taps - 1 - (back - settled);
     if (blank() || index < 0) return {nullptr, nullptr};
     return {layer_.states + sequence_.slot * layer_.shape.state + layer_.shape.inputs +
                 static_cast<int64_t>(index) * layer_.shape.channels,
             nullptr};
   }
-  // The one `back` positions before the row's own.
-  SIMT_DEV StateInput before(const PassStateRow& row, int index, int back) const {
+  // The one `back` positions before the row's own; source(): what it is asked for with, so that
+  // several can be under way.
+  SIMT_DEV int32_t source(const PassStateRow& row, int back) const {
+    return back > 0 && back <= row.depth ? layer_.pass.indices[row.sources + back - 1] : 0;
+  }
+  SIMT_DEV StateInput before(const PassStateRow& row, int index, int back, int32_t source) const {
     if (back == 0) return of_row(index);
     if (back > row.depth) return before_end(back - row.depth);
-    const int source = layer_.pass.indices[row.sources + back - 1];
     return source >= 0 ? of_row(source) : of_record(~source);
   }
 
