@@ -22,9 +22,12 @@ inline constexpr int kProductThreads = kSegments * 32;
 inline constexpr int kLargeMemory = 227, kMediumMemory = 163, kSmallMemory = 99;
 
 // kStagedRows: 8 where activations come with the codes, 0 where each warp loads them.
-template <MatrixKind kKind, int kPanels, int kTiles, int kMemory, int kStagedRows>
+template <MatrixKind kTheKind, int kThePanels, int kTheTiles, int kMemory, int kStagedRows>
 struct ProductShape {
+  static constexpr MatrixKind kKind = kTheKind;
+  static constexpr int kPanels = kThePanels, kTiles = kTheTiles;
   using U = Unpack<kKind>;
+  using Sums = float[kPanels][kTiles][4];
   static constexpr int kRows = kTiles * 8;
   static constexpr int kOutputs = kPanels * kPanel;
   static constexpr bool kRowsInStage = kStagedRows > 0;
@@ -42,20 +45,29 @@ struct ProductShape {
   static constexpr int kStageBytes = kRowsAt + (kRowsInStage ? kSteps * kRows * kStep * 2 : 0);
   static constexpr int kAllStages = kSegments * kStageBytes;  // of all warps
   static constexpr int kPitch = kOutputs + 4;                 // of sums: lanes touch all banks
-  static constexpr int kSumBytes = kSegments * kRows * kPitch * 4;
+  static constexpr int kUnitSumBytes = kSegments * kRows * kPitch * 4;
   // Sums of many rows take the place of the stages; such a block has one unit.
   static constexpr bool kStays = kTiles <= 2;
   // Two blocks share a processor where their registers and memory allow it. The level-one cache,
   // which is of what they leave, has the activations.
   static constexpr int kBlocks =
-      kTiles == 1 && kPanels <= 2 && 2 * kAllStages + kSumBytes <= 111 * 1024 ? 2 : 1;
-  static constexpr int kTaken = (kStays ? kSumBytes : 0) + kRows * 4 + 16;
+      kTiles == 1 && kPanels <= 2 && 2 * kAllStages + kUnitSumBytes <= 111 * 1024 ? 2 : 1;
+  // Where a block is alone on its processor, nothing is computed while its warps wait for each
+  // other at the ends of units. Of 16 rows that is a good part of the time: there the sums of two
+  // units have room, and a warp goes on with the next one before it adds up what all left of the
+  // last.
+  static constexpr bool kGoesOn = simt::kHasGroups && kMemory == kLargeMemory && kTiles == 2 &&
+                                  kPanels == 2 && U::kScaleBytes > 0;
+  static constexpr int kSumUnits = kGoesOn ? 2 : 1;
+  static constexpr int kSumBytes = kSumUnits * kUnitSumBytes;
+  static constexpr int kTaken =
+      (kStays ? kSumBytes : 0) + kRows * 4 + 2 * static_cast<int>(sizeof(simt::Barrier));
   static constexpr int kMostRoom =
       (kMemory == kLargeMemory ? 224 / kBlocks : kMemory) * 1024 - kTaken;
   // The level-one cache, of what memory is left, has to have the activations of 16 rows.
   static constexpr int kStageRoom = (kMemory == kSmallMemory ? kSmallMemory
                                      : kBlocks == 2          ? 92
-                                     : kTiles > 1            ? 98
+                                     : kTiles > 1            ? (kGoesOn ? 134 : 98)
                                                              : 150) *
                                         1024 -
                                     kTaken;
@@ -68,18 +80,19 @@ struct ProductShape {
   // Whether a lane's registers suffice for a whole step of activations.
   static constexpr bool kAhead = kTiles <= (U::kSuperBytes > 0 ? 2 : 4);
 
+  using UnitSums = float[kSegments][kRows][kPitch];
   struct Both {
     unsigned char stages[kSegments][kDepth][kStageBytes];
-    float sums[kSegments][kRows][kPitch];
+    UnitSums sums[kSumUnits];
   };
   union Either {
     unsigned char stages[kSegments][kDepth][kStageBytes];
-    float sums[kSegments][kRows][kPitch];
+    UnitSums sums[kSumUnits];
   };
   struct Shared {
     std::conditional_t<kStays, Both, Either> memory;
     float inverse[kRows];
-    int rows;
+    simt::Barrier handed[2];  // with kGoesOn: all warps' sums of a unit, in turn
   };
 };
 
@@ -124,14 +137,14 @@ class WholeProduct {
   const ProductArgs& args_;
 };
 
-template <MatrixKind kKind, int kPanels, int kTiles, int kMemory, int kStagedRows, typename Place>
+template <typename S, typename Place>
 class ProductWarp {
  public:
-  using S = ProductShape<kKind, kPanels, kTiles, kMemory, kStagedRows>;
-  using U = Unpack<kKind>;
+  using U = typename S::U;
   using Shared = typename S::Shared;
-  using Sums = float[kPanels][kTiles][4];
-  static constexpr int kSteps = S::kSteps;
+  using Sums = typename S::Sums;
+  static constexpr MatrixKind kKind = S::kKind;
+  static constexpr int kPanels = S::kPanels, kTiles = S::kTiles, kSteps = S::kSteps;
   static constexpr int kScaleLanes = kSteps * 4;             // that copy a panel's
   static constexpr int kRowLanes = S::kRowsInStage ? 8 : 4;  // that load or copy a row's
   static constexpr int kSuperLanes = U::kSuperBytes > 0 ? U::kSuperBytes / 16 : 1;
@@ -188,9 +201,12 @@ class ProductWarp {
     }
     const int left = place_.rows();
     find_norms();
-    if (threadIdx.x == 0) shared_.rows = left < S::kRows ? left : S::kRows;
+    rows_ = left < S::kRows ? left : S::kRows;
     if constexpr (S::kRowsInStage) simt::copy_wait<0>();  // from now on rows are of a stage's group
   }
+
+  // Of those that are there, as many as the block can have.
+  SIMT_DEV int rows() const { return rows_; }
 
   // The sums of the segment in the next unit, of kNow panels.
   template <int kNow>
@@ -458,6 +474,7 @@ class ProductWarp {
   int copy_panel_, copy_step_;  // to be copied: the first of a unit, of so many
   int copy_count_ = 0;          // 0: no more
   int slot_ = 0;
+  int rows_ = 0;
   const unsigned char* row_;  // the lane's, of the first tile
   int64_t eight_rows_;        // elements to the next tile's row
   const unsigned char* codes_[kPanels];
@@ -465,28 +482,34 @@ class ProductWarp {
   Inputs<kTiles> inputs_[2];
 };
 
+// A unit of the block's share, and what becomes of it.
+struct ProductUnit {
+  int first, count;  // panels
+  int rows;
+  int thread;  // the calling one's number among those that share the work
+};
+
 // The segments' sums of an output, one after the other.
 template <typename S>
-SIMT_DEV float added_up(const typename S::Shared& shared, int row, int output) {
+SIMT_DEV float added_up(const typename S::UnitSums& sums, int row, int output) {
   float sum = 0.0f;
   SIMT_UNROLL
-  for (int segment = 0; segment < kSegments; ++segment)
-    sum += shared.memory.sums[segment][row][output];
+  for (int segment = 0; segment < kSegments; ++segment) sum += sums[segment][row][output];
   return sum;
 }
 
 template <typename S, typename Place>
-SIMT_DEV void write_pairs(const ProductArgs& a, const Place& of, const typename S::Shared& shared,
-                          int panel, int count, int rows) {
+SIMT_DEV void write_pairs(const ProductArgs& a, const Place& of, const ProductUnit& unit,
+                          const typename S::UnitSums& sums, const float* inverses) {
   constexpr int kHalf = S::kOutputs / 2;
-  for (int i = static_cast<int>(threadIdx.x); i < S::kRows * kHalf; i += kProductThreads) {
+  for (int i = unit.thread; i < S::kRows * kHalf; i += kProductThreads) {
     const int row = i / kHalf, of_pair = i % kHalf, pair = of_pair / kPanel;
-    const int n = (panel / 2 + pair) * kPanel + of_pair % kPanel;
-    if (row >= rows || pair * 2 >= count || n >= a.n) continue;
-    const float inverse = a.norm.squares != nullptr ? shared.inverse[row] : 1.0f;
+    const int n = (unit.first / 2 + pair) * kPanel + of_pair % kPanel;
+    if (row >= unit.rows || pair * 2 >= unit.count || n >= a.n) continue;
+    const float inverse = a.norm.squares != nullptr ? inverses[row] : 1.0f;
     const int at = pair * 2 * kPanel + of_pair % kPanel;
-    const float gate = finish(a, of.part(0), n, added_up<S>(shared, row, at), inverse);
-    const float up = finish(a, of.part(1), n, added_up<S>(shared, row, at + kPanel), inverse);
+    const float gate = finish(a, of.part(0), n, added_up<S>(sums, row, at), inverse);
+    const float up = finish(a, of.part(1), n, added_up<S>(sums, row, at + kPanel), inverse);
     a.out[static_cast<int64_t>(of.target_row(row)) * a.out_stride + n] =
         simt::to_bf16(gated(a.glu, gate, up));
   }
@@ -511,20 +534,22 @@ SIMT_DEV StreamPlace stream_place(const ProductArgs& a, int panel) {
 }
 
 template <typename S, typename Place>
-SIMT_DEV void write_outputs(const ProductArgs& a, const Place& of, const typename S::Shared& shared,
-                            int first, int count, int rows, const StreamPlace& stream) {
+SIMT_DEV void write_outputs(const ProductArgs& a, const Place& of, const ProductUnit& unit,
+                            const typename S::UnitSums& sums, const float* inverses,
+                            const StreamPlace& stream) {
   // All lanes go the same way: sums of squares are taken across them.
-  for (int i = static_cast<int>(threadIdx.x); i < S::kRows * S::kOutputs; i += kProductThreads) {
+  for (int i = unit.thread; i < S::kRows * S::kOutputs; i += kProductThreads) {
     const int row = i / S::kOutputs, output = i % S::kOutputs;
-    const int panel = first + output / kPanel;
+    const int panel = unit.first + output / kPanel;
     const int n = panel * kPanel + output % kPanel;
-    const bool is_there = row < rows && n < a.n && panel < a.panels && panel < first + count;
+    const bool is_there =
+        row < unit.rows && n < a.n && panel < a.panels && panel < unit.first + unit.count;
     float square = 0.0f;
     if (is_there) {
       const PanelPlace place = panel_place(a, panel);
-      const float inverse = a.norm.squares != nullptr ? shared.inverse[row] : 1.0f;
+      const float inverse = a.norm.squares != nullptr ? inverses[row] : 1.0f;
       const float value = finish(a, of.part(place.part), place.index * kPanel + output % kPanel,
-                                 added_up<S>(shared, row, output), inverse);
+                                 added_up<S>(sums, row, output), inverse);
       if (a.output == Output::kResidual) {
         const bool is_known = S::kOutputs == kPanel && i < kProductThreads;
         square = is_known ? add_to_stream(a, row, n, stream.x, stream.weight, value)
@@ -544,51 +569,110 @@ SIMT_DEV void write_outputs(const ProductArgs& a, const Place& of, const typenam
   }
 }
 
+template <typename S, typename Place>
+SIMT_DEV void write_unit(const ProductArgs& args, const Place& place, const ProductUnit& unit,
+                         const typename S::UnitSums& sums, const float* inverses,
+                         const StreamPlace& stream) {
+  if (args.paired) {
+    write_pairs<S>(args, place, unit, sums, inverses);
+  } else {
+    write_outputs<S>(args, place, unit, sums, inverses, stream);
+  }
+}
+
 // The warp's sums, to where those of all segments meet. Rows that are not there stay away: with one
 // row that is most of what there is to store.
-template <typename Shared, int kPanels, int kTiles>
-SIMT_DEV void hand_over(const float (&sums)[kPanels][kTiles][4], Shared& shared) {
+template <typename S>
+SIMT_DEV void hand_over(const typename S::Sums& sums, int rows, typename S::UnitSums& to) {
   const int segment = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   SIMT_UNROLL
-  for (int p = 0; p < kPanels; ++p) {
+  for (int p = 0; p < S::kPanels; ++p) {
     SIMT_UNROLL
-    for (int i = 0; i < kTiles; ++i) {
+    for (int i = 0; i < S::kTiles; ++i) {
       SIMT_UNROLL
       for (int j = 0; j < 4; ++j) {
         const int row = i * 8 + lane % 4 * 2 + j % 2;
-        if (row >= shared.rows) continue;
-        shared.memory.sums[segment][row][p * kPanel + lane / 4 + j / 2 * 8] = sums[p][i][j];
+        if (row >= rows) continue;
+        to[segment][row][p * kPanel + lane / 4 + j / 2 * 8] = sums[p][i][j];
       }
     }
   }
 }
 
-// The block's share of a product.
-template <MatrixKind kKind, int kPanels, int kTiles, int kMemory, int kStagedRows, typename Place>
-SIMT_DEV void run_product(
-    const ProductArgs& args, const Place& place,
-    typename ProductShape<kKind, kPanels, kTiles, kMemory, kStagedRows>::Shared& shared) {
-  using S = ProductShape<kKind, kPanels, kTiles, kMemory, kStagedRows>;
-  const PanelShare share(args, kPanels);
-  ProductWarp<kKind, kPanels, kTiles, kMemory, kStagedRows, Place> warp(args, place, share, shared);
-  warp.start();
-  for (int panel = share.begin(); panel < share.end(); panel += kPanels) {
-    float sums[kPanels][kTiles][4];
+template <typename S, typename Warp>
+SIMT_DEV void run_unit(Warp& warp, int count, typename S::Sums& sums) {
+  constexpr int kHalf = (S::kPanels + 1) / 2;
+  if (S::kPanels == 1 || count > kHalf) {
+    warp.template run<S::kPanels>(sums);
+  } else {
+    warp.template run<kHalf>(sums);
+  }
+}
+
+// Unit by unit, at whose end all warps meet.
+template <typename S, typename Place, typename Warp>
+SIMT_DEV void run_units(const ProductArgs& args, const Place& place, const PanelShare& share,
+                        Warp& warp, typename S::Shared& shared) {
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int panel = share.begin(); panel < share.end(); panel += S::kPanels) {
+    typename S::Sums sums;
     const StreamPlace stream = stream_place<S>(args, panel);
     const int count = share.count(panel);
-    if (kPanels == 1 || count == kPanels) {
-      warp.template run<kPanels>(sums);
-    } else {
-      warp.template run<(kPanels + 1) / 2>(sums);
-    }
+    run_unit<S>(warp, count, sums);
     __syncthreads();  // the sums of the unit before have been read
-    hand_over(sums, shared);
+    hand_over<S>(sums, warp.rows(), shared.memory.sums[0]);
     __syncthreads();
-    if (args.paired) {
-      write_pairs<S>(args, place, shared, panel, count, shared.rows);
-    } else {
-      write_outputs<S>(args, place, shared, panel, count, shared.rows, stream);
+    write_unit<S>(args, place, {panel, count, warp.rows(), thread}, shared.memory.sums[0],
+                  shared.inverse, stream);
+  }
+}
+
+// A unit is added up when the warp's sums of the next one are made: by then all others have handed
+// over theirs. Other warps have that work in each.
+template <typename S, typename Place, typename Warp>
+SIMT_DEV void run_on(const ProductArgs& args, const Place& place, const PanelShare& share,
+                     Warp& warp, typename S::Shared& shared) {
+  ProductUnit unit = {0, 0, warp.rows(), static_cast<int>(threadIdx.x)};
+  int index = 0;
+  const auto finish_last = [&] {
+    const int turn = (index - 1) % 2;
+    simt::barrier_wait(shared.handed[turn], (index - 1) / 2 % 2);
+    write_unit<S>(args, place, unit, shared.memory.sums[turn], shared.inverse, {});
+    unit.thread = (unit.thread + S::kOutputs) % kProductThreads;
+  };
+  SIMT_UNROLL_BY(1)
+  for (int panel = share.begin(); panel < share.end(); panel += S::kPanels) {
+    typename S::Sums sums;
+    const int count = share.count(panel);
+    run_unit<S>(warp, count, sums);
+    if (index > 0) finish_last();
+    hand_over<S>(sums, unit.rows, shared.memory.sums[index % 2]);
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) simt::barrier_arrive(shared.handed[index % 2]);
+    unit.first = panel;
+    unit.count = count;
+    ++index;
+  }
+  if (index > 0) finish_last();
+}
+
+// The block's share of a product.
+template <typename S, typename Place>
+SIMT_DEV void run_product(const ProductArgs& args, const Place& place, typename S::Shared& shared) {
+  const PanelShare share(args, S::kPanels);
+  ProductWarp<S, Place> warp(args, place, share, shared);
+  if constexpr (S::kGoesOn) {
+    if (threadIdx.x == 0) {
+      for (simt::Barrier& handed : shared.handed) simt::barrier_begin(handed, kSegments);
+      simt::barriers_begun();
     }
+    __syncthreads();
+  }
+  warp.start();
+  if constexpr (S::kGoesOn) {
+    run_on<S>(args, place, share, warp, shared);
+  } else {
+    run_units<S>(args, place, share, warp, shared);
   }
   simt::copy_wait<0>();
 }
@@ -599,8 +683,7 @@ __global__ void __launch_bounds__(
     product_kernel(const __grid_constant__ ProductArgs args) {
   using S = ProductShape<kKind, kPanels, kTiles, kMemory, kStagedRows>;
   simt::release_dependents();
-  run_product<kKind, kPanels, kTiles, kMemory, kStagedRows>(args, WholeProduct(args),
-                                                            simt::shared<typename S::Shared>());
+  run_product<S>(args, WholeProduct(args), simt::shared<typename S::Shared>());
 }
 
 }  // namespace aerie::device

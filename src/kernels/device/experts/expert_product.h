@@ -72,7 +72,8 @@ __global__ void __launch_bounds__(kProductThreads, (ExpertShape<kKind, kTiles, k
   if (index >= *a.tile_count) return;
   if (threadIdx.x == 0) shared.expert.choose(a, a.tiles[index]);
   __syncthreads();
-  run_product<kKind, kExpertPanels, kTiles, kMemory, 0>(a.product, shared.expert, shared.product);
+  run_product<ProductShape<kKind, kExpertPanels, kTiles, kMemory, 0>>(a.product, shared.expert,
+                                                                      shared.product);
 }
 
 }  // namespace aerie::device
