@@ -250,9 +250,11 @@ void DeviceImpl::place(const Place& args) {
   use();
   const int heads = args.heads + args.shape.kv_heads;
   constexpr int kWarps = kRowThreads / 32;
-  launch_kernel("placing keys and values", place_kernel,
-                {dim3((heads + kWarps - 1) / kWarps, args.most_rows), dim3(kRowThreads), 0, true},
-                args);
+  constexpr const char* kWhat = "placing keys and values";
+  const simt::Shape shape = {dim3((heads + kWarps - 1) / kWarps, args.most_rows), dim3(kRowThreads),
+                             0, true};
+  if (args.shape.head_dim <= 128) return launch_kernel(kWhat, place_kernel<2>, shape, args);
+  launch_kernel(kWhat, place_kernel<kMostHeadDim / 64>, shape, args);
 }
 
 void DeviceImpl::place_latent(const PlaceLatent& args) {

@@ -143,6 +143,9 @@ __global__ void __launch_bounds__(kRowThreads) map_rows_kernel(const __grid_cons
 // Values in the cache are finite: where one is not, all of the head's values become zeros and its
 // key no number, so that rows that see the position have no numbers, and others need not care
 // what there is where they do not look.
+//
+// kPairs: of elements, that a lane has of a head of at most 64 kPairs of them.
+template <int kPairs>
 class PlaceWarp {
  public:
   SIMT_DEV PlaceWarp(const Place& args, int row, int head, int slot)
@@ -186,8 +189,6 @@ class PlaceWarp {
   }
 
  private:
-  static constexpr int kPairs = kMostHeadDim / 64;  // of a lane
-
   // The elements of pair p.
   struct PairAt {
     int first, second;
@@ -290,6 +291,7 @@ class PlaceWarp {
   float2 turns_[kPairs];  // cosines and sines of the lane's pairs
 };
 
+template <int kPairs>
 __global__ void __launch_bounds__(kRowThreads) place_kernel(const __grid_constant__ Place args) {
   simt::release_dependents();
   const int row = static_cast<int>(blockIdx.y);
@@ -299,7 +301,7 @@ __global__ void __launch_bounds__(kRowThreads) place_kernel(const __grid_constan
   const bool is_there =
       row < args.pass.counts[kRowCount] && head < args.heads + args.shape.kv_heads;
   if (!is_there) return simt::wait_for_previous();
-  PlaceWarp warp(args, row, head, args.pass.rows[row].slot);
+  PlaceWarp<kPairs> warp(args, row, head, args.pass.rows[row].slot);
   simt::wait_for_previous();
   warp.run();
 }
