@@ -275,6 +275,8 @@ void DeviceImpl::attend_tiles(const AttendLaunch& launch) {
       return launch_kernel(kWhat, attention_kernel<kTiles, 64>, shape, launch);
     case 128:
       return launch_kernel(kWhat, attention_kernel<kTiles, 128>, shape, launch);
+    case 256:
+      return launch_kernel(kWhat, attention_kernel<kTiles, 256>, shape, launch);
     default:
       return launch_kernel(kWhat, attention_kernel<kTiles, 0>, shape, launch);
   }

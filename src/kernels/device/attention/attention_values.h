@@ -22,26 +22,26 @@ class AttentionValues {
 
   SIMT_DEV explicit AttentionValues(const View& view) : v_(view) {}
 
-  // Blocks kFrom to kTo, of the warp's first dimensions. For a known head size.
+  // Blocks kFrom to kTo, of 16 dimensions from d on. For a known head size.
   template <int kFrom, int kTo>
-  SIMT_DEV void load(Values& values) const {
+  SIMT_DEV void load(int d, Values& values) const {
     SIMT_UNROLL
     for (int b = kFrom; b < kTo; ++b) {
       const int end = v_.begin + b * 32 + 32;
-      if (v_.warp * 16 >= kHeadDim || !v_.takes_pages(end - 32, end)) continue;
-      load_block(v_.warp * 16, b * 32, values[b % kHeld]);
+      if (d >= kHeadDim || !v_.takes_pages(end - 32, end)) continue;
+      load_block(d, b * 32, values[b % kHeld]);
     }
   }
 
-  // Dimensions [d, d + 16) of the sum of values by shares; of the warp's first dimensions `values`
-  // holds the first blocks.
+  // Dimensions [d, d + 16) of the sum of values by shares; of a known head size `values` holds the
+  // first kHeld blocks of these.
   SIMT_DEV void add(int d, Values& values, float (&sums)[kTiles][4]) const {
     SIMT_UNROLL
     for (int i = 0; i < kTiles * 4; ++i) sums[i / 4][i % 4] = 0.0f;
     SIMT_UNROLL
     for (int b = 0; b < kBlocks; ++b) {
       if constexpr (View::kKnown && kHeld < kBlocks) {
-        if (b == kHeld) load<kHeld, kBlocks>(values);
+        if (b == kHeld) load<kHeld, kBlocks>(d, values);
       }
       const int from = v_.begin + b * 32;
       if (!v_.takes_pages(from, from + 32)) continue;

@@ -37,12 +37,18 @@ class AttentionBlock {
     scores_.find(keys, scores);
     scores_.put_largest(scores);
     typename Values::Values values;
-    if constexpr (View::kKnown) values_.template load<0, Values::kAhead>(values);
+    const int first = v_.warp * 16;
+    if constexpr (View::kKnown) values_.template load<0, Values::kAhead>(first, values);
     __syncthreads();
     scores_.put_shares(scores);
-    if constexpr (View::kKnown) values_.template load<Values::kAhead, Values::kHeld>(values);
+    if constexpr (View::kKnown) {
+      values_.template load<Values::kAhead, Values::kHeld>(first, values);
+    }
     __syncthreads();
-    for (int d = v_.warp * 16; d < v_.head_dim(); d += kAttentionWarps * 16) {
+    for (int d = first; d < v_.head_dim(); d += kAttentionWarps * 16) {
+      if constexpr (kHeadDim > kAttentionWarps * 16) {
+        if (d > first) values_.template load<0, Values::kHeld>(d, values);
+      }
       float sums[kTiles][4];
       values_.add(d, values, sums);
       if (v_.chunks == 1) {
@@ -140,7 +146,7 @@ class AttentionBlock {
 };
 
 template <int kTiles, int kHeadDim>
-__global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 0 ? 2 : 1)
+__global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 0 && kHeadDim <= 128 ? 2 : 1)
     attention_kernel(const __grid_constant__ AttendLaunch launch) {
   auto& shared = simt::shared<AttentionShared<kTiles>>();
   simt::release_dependents();
