@@ -86,7 +86,7 @@ struct Product {
   // One after the other; of kGated the gate and what it multiplies. All of one kind.
   Matrix w[3];
   int matrices = 1;
-  const int32_t* rows = nullptr;  // in device memory: how many there are
+  const int32_t* rows = nullptr;  // in device memory: how many there are; no launch writes that
   int most_rows = 0;              // at least *rows: what is launched is for so many
   const uint16_t* x = nullptr;    // bfloat16 [row][x_stride]; zeros behind k up to kStep
   int x_stride = 0;
@@ -233,11 +233,11 @@ struct Attend {
   // cap and no sinks; its tiles are not looked at: most_tiles are rows, from first_tile on.
   int out_head = 0;
 };
-// Heads that such attention takes at once, and so into how many parts it cuts a row's: as many
-// times arrival_counters() are needed.
-inline constexpr int kLatentHeads = 32;
+// Heads that such attention takes at once, at most and at least, and into how many parts it cuts a
+// row's at most: as many times arrival_counters() are needed.
+inline constexpr int kLatentHeads = 32, kFewLatentHeads = 8;
 constexpr int latent_parts(int heads) {
-  return (heads + kLatentHeads - 1) / kLatentHeads;
+  return (heads + kFewLatentHeads - 1) / kFewLatentHeads;
 }
 // Rows that a tile may have, of so many query heads to a head of keys.
 int most_tile_rows(int heads_per_kv);

@@ -56,8 +56,9 @@ DeviceSizes::DeviceSizes(const Blueprint& blueprint, const ModelOptions& options
   const device::CacheShape shape = cache_shape(config);
   const int64_t of_tile =
       device::partial_floats(shape, config.heads, limits.tile_rows, most_chunks(options));
-  const int64_t of_few =
-      device::partial_floats(shape, config.heads, device::kFewRows, most_chunks(options));
+  // Latents have a block for each row of a prompt, so that there are enough for all processors.
+  const int few = config.latent.rank > 0 ? rows : device::kFewRows;
+  const int64_t of_few = device::partial_floats(shape, config.heads, few, most_chunks(options));
   partials = std::max(of_tile, std::min(of_few, kPartialBytes / 4));
   arrived = device::arrival_counters(shape, rows, most_chunks(options));
   if (config.latent.rank > 0) arrived *= device::latent_parts(config.heads);
