@@ -304,7 +304,8 @@ struct ExpertProduct {
   // By expert, in device memory, all of the kind and sizes of product.w; of kGated the gates and
   // what they multiply.
   const Matrix* experts[2] = {};
-  const ExpertTile* tiles = nullptr;
+  int expert_count = 0;               // so many are brought near before it is known which are used
+  const ExpertTile* tiles = nullptr;  // [most_tiles]
   const int32_t* tile_count = nullptr;
   int most_tiles = 0;             // what is launched is for so many
   int tile_rows = 0;              // their most pairs, at most kMostExpertRows

@@ -393,12 +393,8 @@ void DeviceImpl::next_rows(const NextRows& args) {
 void DeviceImpl::route(const Route& args) {
   use();
   const dim3 blocks((args.most_rows + kRouteRows - 1) / kRouteRows), threads(kRouteThreads);
-  constexpr const char* kWhat = "choosing experts";
-  if (is_scored(args)) {
-    return launch_kernel(kWhat, route_kernel<true>,
-                         {blocks, threads, sizeof(ScoredRouteShared), true}, args);
-  }
-  launch_kernel(kWhat, route_kernel<false>, {blocks, threads, sizeof(RouteShared), true}, args);
+  launch_kernel("choosing experts", is_scored(args) ? route_kernel<true> : route_kernel<false>,
+                {blocks, threads, sizeof(RouteShared), true}, args);
 }
 
 void DeviceImpl::expert_product(const ExpertProduct& args) {
