@@ -103,7 +103,7 @@ struct Product {
   // Of more than kFewRows rows: ordered_bytes() of room, 16 bytes aligned; null: without.
   void* ordered = nullptr;
   // Of more than kFewRows rows: panels of a warp, 1 to 3 (tile_product.h); 0: what is fastest,
-  // which may be group_product.h. Bits do not depend on it.
+  // which may be group_product.h, or product.h of few outputs. Bits do not depend on it.
   int tile_panels = 0;
 };
 
