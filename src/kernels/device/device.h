@@ -86,7 +86,7 @@ struct Product {
   // One after the other; of kGated the gate and what it multiplies. All of one kind.
   Matrix w[3];
   int matrices = 1;
-  const int32_t* rows = nullptr;  // in device memory: how many there are
+  const int32_t* rows = nullptr;  // in device memory: how many there are; no launch writes that
   int most_rows = 0;              // at least *rows: what is launched is for so many
   const uint16_t* x = nullptr;    // bfloat16 [row][x_stride]; zeros behind k up to kStep
   int x_stride = 0;
@@ -103,7 +103,7 @@ struct Product {
   // Of more than kFewRows rows: ordered_bytes() of room, 16 bytes aligned; null: without.
   void* ordered = nullptr;
   // Of more than kFewRows rows: panels of a warp, 1 to 3 (tile_product.h); 0: what is fastest,
-  // which may be group_product.h. Bits do not depend on it.
+  // which may be group_product.h, or product.h of few outputs. Bits do not depend on it.
   int tile_panels = 0;
 };
 
@@ -233,11 +233,11 @@ struct Attend {
   // cap and no sinks; its tiles are not looked at: most_tiles are rows, from first_tile on.
   int out_head = 0;
 };
-// Heads that such attention takes at once, and so into how many parts it cuts a row's: as many
-// times arrival_counters() are needed.
-inline constexpr int kLatentHeads = 32;
+// Heads that such attention takes at once, at most and at least, and into how many parts it cuts a
+// row's at most: as many times arrival_counters() are needed.
+inline constexpr int kLatentHeads = 32, kFewLatentHeads = 8;
 constexpr int latent_parts(int heads) {
-  return (heads + kLatentHeads - 1) / kLatentHeads;
+  return (heads + kFewLatentHeads - 1) / kFewLatentHeads;
 }
 // Rows that a tile may have, of so many query heads to a head of keys.
 int most_tile_rows(int heads_per_kv);
@@ -304,7 +304,8 @@ struct ExpertProduct {
   // By expert, in device memory, all of the kind and sizes of product.w; of kGated the gates and
   // what they multiply.
   const Matrix* experts[2] = {};
-  const ExpertTile* tiles = nullptr;
+  int expert_count = 0;               // so many are brought near before it is known which are used
+  const ExpertTile* tiles = nullptr;  // [most_tiles]
   const int32_t* tile_count = nullptr;
   int most_tiles = 0;             // what is launched is for so many
   int tile_rows = 0;              // their most pairs, at most kMostExpertRows

@@ -139,6 +139,7 @@ class DeviceImpl final : public Device {
   template <int kTiles>
   void attend_tiles(const AttendLaunch& launch);
   template <int kTiles>
+  void attend_latent_tiles(const Attend& args);
   void attend_latents(const Attend& args);
 
   int index_ = 0, processors_ = 1;
@@ -283,7 +284,7 @@ void DeviceImpl::attend_tiles(const AttendLaunch& launch) {
 }
 
 template <int kTiles>
-void DeviceImpl::attend_latents(const Attend& args) {
+void DeviceImpl::attend_latent_tiles(const Attend& args) {
   constexpr int kColumns = LatentShared<kTiles>::kColumns;
   launch_kernel("latent attention", latent_attention_kernel<kTiles>,
                 {dim3(args.most_chunks, (args.heads + kColumns - 1) / kColumns, args.most_tiles),
@@ -291,15 +292,25 @@ void DeviceImpl::attend_latents(const Attend& args) {
                 args);
 }
 
+// More heads to a block read the latents less often; with fewer each block is done sooner, as long
+// as there is a processor for each.
+void DeviceImpl::attend_latents(const Attend& args) {
+  static_assert(kFewLatentHeads == 8 && kLatentHeads == 32);
+  const int64_t of_head = int64_t{args.most_chunks} * args.most_tiles;
+  const auto is_for = [&](int heads) {
+    const int parts = (args.heads + heads - 1) / heads;
+    return parts == 1 || of_head * parts <= processors_;
+  };
+  if (is_for(8)) return attend_latent_tiles<1>(args);
+  if (is_for(16)) return attend_latent_tiles<2>(args);
+  attend_latent_tiles<4>(args);
+}
+
 // Tiles are cut, as long as that leaves a block fewer columns to do, until there are two blocks
 // for each processor.
 void DeviceImpl::attend(const Attend& args) {
   use();
-  if (args.shape.value_prefix > 0) {
-    if (args.heads <= 8) return attend_latents<1>(args);
-    if (args.heads <= 16) return attend_latents<2>(args);
-    return attend_latents<kLatentHeads / 8>(args);
-  }
+  if (args.shape.value_prefix > 0) return attend_latents(args);
   const int per_row = args.heads / args.shape.kv_heads;
   int of_tile = most_tile_rows(per_row);
   if (args.most_rows < of_tile) of_tile = args.most_rows;
@@ -386,12 +397,8 @@ void DeviceImpl::next_rows(const NextRows& args) {
 void DeviceImpl::route(const Route& args) {
   use();
   const dim3 blocks((args.most_rows + kRouteRows - 1) / kRouteRows), threads(kRouteThreads);
-  constexpr const char* kWhat = "choosing experts";
-  if (is_scored(args)) {
-    return launch_kernel(kWhat, route_kernel<true>,
-                         {blocks, threads, sizeof(ScoredRouteShared), true}, args);
-  }
-  launch_kernel(kWhat, route_kernel<false>, {blocks, threads, sizeof(RouteShared), true}, args);
+  launch_kernel("choosing experts", is_scored(args) ? route_kernel<true> : route_kernel<false>,
+                {blocks, threads, sizeof(RouteShared), true}, args);
 }
 
 void DeviceImpl::expert_product(const ExpertProduct& args) {

@@ -28,7 +28,6 @@ struct ProductArgs {
   int steps;   // of k
   bool paired;
   const int32_t* rows;
-  int first_row;  // of those that a launch is for; pointers are to it
   int most_rows;
   const uint16_t* x;
   int x_stride;

@@ -25,8 +25,10 @@ cudaError_t launch_shape(ProductArgs args, const Processors& has, cudaStream_t s
   const auto blocks = static_cast<unsigned>(units < places || !S::kStays ? units : places);
   args.each = groups / static_cast<int>(blocks) * args.group;
   args.more = groups % static_cast<int>(blocks);
+  const auto tiles = static_cast<unsigned>((args.most_rows + S::kRows - 1) / S::kRows);
   return simt::launch(product_kernel<kKind, kPanels, kTiles, kMemory, kStagedRows>,
-                      {dim3(blocks), dim3(kProductThreads), kBytes, true}, stream, args);
+                      {dim3(blocks, S::kStays ? 1 : tiles), dim3(kProductThreads), kBytes, true},
+                      stream, args);
 }
 
 // Of so many panels to a block, or fewer where these do not fit.
@@ -84,21 +86,6 @@ cudaError_t launch_fewest(const ProductArgs& args, cudaStream_t stream) {
     }
   }
   return launch_few<kKind, 1, 1>(args, stream);
-}
-
-// The rows from `first` on.
-ProductArgs rows_from(const ProductArgs& args, int first) {
-  ProductArgs rest = args;
-  const int64_t row = first;
-  rest.first_row = first;
-  rest.most_rows -= first;
-  rest.x += row * args.x_stride;
-  if (args.norm.squares != nullptr) rest.norm.squares += row * args.norm.stride;
-  if (args.y != nullptr) rest.y += row * args.y_stride;
-  if (args.out != nullptr) rest.out += row * args.out_stride;
-  if (args.next.out != nullptr) rest.next.out += row * args.next.stride;
-  if (args.next.squares != nullptr) rest.next.squares += row * args.next.squares_stride;
-  return rest;
 }
 
 template <MatrixKind kKind, int kPanels>
@@ -182,25 +169,32 @@ cudaError_t launch_many(const ProductArgs& args, int rows, int panels, cudaStrea
   return launch_tiles<kKind, 1>(args, rows, stream);
 }
 
+// Whether blocks of two panels and so many rows are done in two rounds: those of many rows would be
+// for less than an eighth of the processors, and take several times as long.
+constexpr int kTileRows = 32;
+bool is_narrow(const ProductArgs& args, int rows) {
+  const int64_t tiles = (rows + kTileRows - 1) / kTileRows;
+  return tiles * ((args.panels + 1) / 2) <= 2 * processors().count;
+}
+
 template <MatrixKind kKind>
 cudaError_t launch_kind(const ProductArgs& args, const Product& product, cudaStream_t stream) {
   const int rows = product.most_rows;
-  if (rows > kFewRows || !fits_few<kKind>(args)) {
+  const bool is_few = rows <= kFewRows || (product.tile_panels == 0 && is_narrow(args, rows));
+  if (!is_few || !fits_few<kKind>(args)) {
     return launch_many<kKind>(args, rows, product.tile_panels, stream);
   }
   if (rows <= 8) return launch_fewest<kKind>(args, stream);
   if (rows <= 16) return launch_few<kKind, 2, 2>(args, stream);
-  constexpr int kMost = 32;  // rows of a launch
   if constexpr (kKind != MatrixKind::kBf16x2) {
     // Where there are blocks for most processors.
     const bool enough = args.panels / 4 * 10 >= processors().count * 7;
-    if (rows > kMost && enough && args.ordered != nullptr && processors().groups) {
+    const bool is_group = rows > kTileRows && rows <= kOrderedRows;
+    if (is_group && enough && args.ordered != nullptr && processors().groups) {
       return launch_groups_of_few<kKind>(args, stream);
     }
   }
-  const cudaError_t first = launch_few<kKind, 2, kMost / 8>(args, stream);
-  if (first != cudaSuccess || rows <= kMost) return first;
-  return launch_few<kKind, 2, kMost / 8>(rows_from(args, kMost), stream);
+  return launch_few<kKind, 2, kTileRows / 8>(args, stream);
 }
 
 }  // namespace

@@ -48,6 +48,8 @@ struct ProductShape {
   static constexpr int kUnitSumBytes = kSegments * kRows * kPitch * 4;
   // Sums of many rows take the place of the stages; such a block has one unit.
   static constexpr bool kStays = kTiles <= 2;
+  // Of a launch of more rows, those of a block.
+  static constexpr int kBlockRows = kStays ? 0 : kRows;
   // Two blocks share a processor where their registers and memory allow it. The level-one cache,
   // which is of what they leave, has the activations.
   static constexpr int kBlocks =
@@ -116,17 +118,19 @@ class PanelShare {
   int unit_, begin_, end_;
 };
 
-// What a block multiplies, and which rows: here those of the arguments. Experts have another one.
+// What a block multiplies, and which rows: here those of the arguments, or kBlockRows of them for
+// each blockIdx.y if that is not 0. Experts have another one.
+template <int kBlockRows>
 class WholeProduct {
  public:
   SIMT_DEV explicit WholeProduct(const ProductArgs& args) : args_(args) {}
   SIMT_DEV const ProductArgs::Part& part(int index) const { return args_.parts[index]; }
   // Rows that there may be, and once the launch before has ended, those that are there.
-  SIMT_DEV int most_rows() const { return args_.most_rows; }
-  SIMT_DEV int rows() const { return *args_.rows - args_.first_row; }
+  SIMT_DEV int most_rows() const { return args_.most_rows - first(); }
+  SIMT_DEV int rows() const { return *args_.rows - first(); }
   // The row of x and norm, and of what comes out, that a row is.
-  SIMT_DEV int source_row(int row) const { return row; }
-  SIMT_DEV int target_row(int row) const { return row; }
+  SIMT_DEV int source_row(int row) const { return first() + row; }
+  SIMT_DEV int target_row(int row) const { return first() + row; }
   // Elements of x from a row of one tile of eight to the same of the next.
   template <int kTiles>
   SIMT_DEV int64_t eight_rows(const ProductArgs& args, int) const {
@@ -134,6 +138,10 @@ class WholeProduct {
   }
 
  private:
+  SIMT_DEV static int first() {
+    return kBlockRows > 0 ? static_cast<int>(blockIdx.y) * kBlockRows : 0;
+  }
+
   const ProductArgs& args_;
 };
 
@@ -519,16 +527,16 @@ SIMT_DEV void write_pairs(const ProductArgs& a, const Place& of, const ProductUn
 struct StreamPlace {
   float x = 0.0f, weight = 0.0f;
 };
-template <typename S>
-SIMT_DEV StreamPlace stream_place(const ProductArgs& a, int panel) {
+template <typename S, typename Place>
+SIMT_DEV StreamPlace stream_place(const ProductArgs& a, const Place& of, int panel) {
   StreamPlace place;
   if constexpr (S::kOutputs > kPanel) return place;  // registers are few
   const int row = static_cast<int>(threadIdx.x) / S::kOutputs;
   const int n = panel * kPanel + static_cast<int>(threadIdx.x) % S::kOutputs;
-  if (a.output != Output::kResidual || row >= a.most_rows || row >= S::kRows || n >= a.n) {
+  if (a.output != Output::kResidual || row >= of.most_rows() || row >= S::kRows || n >= a.n) {
     return place;
   }
-  place.x = a.y[static_cast<int64_t>(row) * a.y_stride + n];
+  place.x = a.y[static_cast<int64_t>(of.target_row(row)) * a.y_stride + n];
   if (a.next.out != nullptr) place.weight = a.next.weight[n];
   return place;
 }
@@ -541,7 +549,7 @@ SIMT_DEV void write_outputs(const ProductArgs& a, const Place& of, const Product
   for (int i = unit.thread; i < S::kRows * S::kOutputs; i += kProductThreads) {
     const int row = i / S::kOutputs, output = i % S::kOutputs;
     const int panel = unit.first + output / kPanel;
-    const int n = panel * kPanel + output % kPanel;
+    const int n = panel * kPanel + output % kPanel, to = of.target_row(row);
     const bool is_there =
         row < unit.rows && n < a.n && panel < a.panels && panel < unit.first + unit.count;
     float square = 0.0f;
@@ -552,19 +560,18 @@ SIMT_DEV void write_outputs(const ProductArgs& a, const Place& of, const Product
                                  added_up<S>(sums, row, output), inverse);
       if (a.output == Output::kResidual) {
         const bool is_known = S::kOutputs == kPanel && i < kProductThreads;
-        square = is_known ? add_to_stream(a, row, n, stream.x, stream.weight, value)
-                          : add_to_stream(a, row, n, value);
+        square = is_known ? add_to_stream(a, to, n, stream.x, stream.weight, value)
+                          : add_to_stream(a, to, n, value);
       } else if (a.output == Output::kStore) {
-        a.y[static_cast<int64_t>(of.target_row(row)) * a.y_stride + n] = value;
+        a.y[static_cast<int64_t>(to) * a.y_stride + n] = value;
       } else {
-        a.out[static_cast<int64_t>(of.target_row(row)) * a.out_stride + n] =
-            simt::to_bf16(activated(a.glu, value));
+        a.out[static_cast<int64_t>(to) * a.out_stride + n] = simt::to_bf16(activated(a.glu, value));
       }
     }
     if (a.output != Output::kResidual || a.next.squares == nullptr) continue;
     square = panel_sum(square);
     if (is_there && output % kPanel == 0) {
-      a.next.squares[static_cast<int64_t>(row) * a.next.squares_stride + panel] = square;
+      a.next.squares[static_cast<int64_t>(to) * a.next.squares_stride + panel] = square;
     }
   }
 }
@@ -616,7 +623,7 @@ SIMT_DEV void run_units(const ProductArgs& args, const Place& place, const Panel
   const int thread = static_cast<int>(threadIdx.x);
   for (int panel = share.begin(); panel < share.end(); panel += S::kPanels) {
     typename S::Sums sums;
-    const StreamPlace stream = stream_place<S>(args, panel);
+    const StreamPlace stream = stream_place<S>(args, place, panel);
     const int count = share.count(panel);
     run_unit<S>(warp, count, sums);
     __syncthreads();  // the sums of the unit before have been read
@@ -683,7 +690,8 @@ __global__ void __launch_bounds__(
     product_kernel(const __grid_constant__ ProductArgs args) {
   using S = ProductShape<kKind, kPanels, kTiles, kMemory, kStagedRows>;
   simt::release_dependents();
-  run_product<S>(args, WholeProduct(args), simt::shared<typename S::Shared>());
+  const WholeProduct<S::kBlockRows> place(args);
+  run_product<S>(args, place, simt::shared<typename S::Shared>());
 }
 
 }  // namespace aerie::device

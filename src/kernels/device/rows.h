@@ -55,12 +55,14 @@ SIMT_DEV int rounded_up(int n, int to) {
   return (n + to - 1) / to * to;
 }
 
-// The block's row, once the launch before has ended; -1: there is none.
+// The block's row, once the launch before has ended; -1: there is none. How many there are no
+// launch writes.
 SIMT_DEV int row_of_block(const int32_t* rows) {
   simt::release_dependents();
-  simt::wait_for_previous();
   const int row = static_cast<int>(blockIdx.x);
-  return row < *rows ? row : -1;
+  const bool is_there = row < *rows;
+  simt::wait_for_previous();
+  return is_there ? row : -1;
 }
 
 __global__ void __launch_bounds__(kRowThreads) begin_kernel(const __grid_constant__ Begin a) {

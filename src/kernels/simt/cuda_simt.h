@@ -149,6 +149,10 @@ SIMT_DEV T shuffle(T value, int lane) {
   return __shfl_sync(0xffffffffu, value, lane);
 }
 
+SIMT_DEV uint32_t warp_largest(uint32_t value) {
+  return __reduce_max_sync(0xffffffffu, value);
+}
+
 SIMT_DEV unsigned atomic_add(unsigned* to, unsigned value) {
   return atomicAdd(to, value);
 }

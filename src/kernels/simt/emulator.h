@@ -176,6 +176,13 @@ template <typename T>
 T shuffle_xor(T value, int mask) {
   return shuffle(value, static_cast<int>(threadIdx.x % 32) ^ mask);
 }
+inline uint32_t warp_largest(uint32_t value) {
+  for (int mask = 16; mask > 0; mask /= 2) {
+    const uint32_t other = shuffle_xor(value, mask);
+    value = other > value ? other : value;
+  }
+  return value;
+}
 
 inline unsigned atomic_add(unsigned* to, unsigned value) {
   return __atomic_fetch_add(to, value, __ATOMIC_RELAXED);

@@ -43,6 +43,7 @@
 //   simt::and_or                   (word & mask) | bits
 //   simt::two_23_and_byte          2^23 and a word's byte, as a float
 //   simt::shuffle, shuffle_xor     exchange within a warp; orders no memory
+//   simt::warp_largest             of all lanes' words the largest, to all of them
 //   simt::arrive_last, atomic_add  between blocks
 //   simt::release_dependents, wait_for_previous
 //                                  overlap of launches in order (`dependent` in Shape)

@@ -179,6 +179,7 @@ void DeviceExpertRunner::multiply(const DeviceExperts& layer, const Input& input
   gated.product.out_stride = gated_width(config_);
   gated.experts[0] = layer.gate.all;
   gated.experts[1] = layer.up.all;
+  gated.expert_count = config_.experts;
   gated.tiles = tiles_.as<device::ExpertTile>();
   gated.tile_count = tile_count_.as<int32_t>();
   gated.most_tiles = device::most_expert_tiles(input.product.most_rows * config_.used_experts,

@@ -185,7 +185,9 @@ TEST(DeviceRoute, ChoosesWhatIsFavouredMostAndSortsIt) {
   for (const RouteShape& shape :
        {RouteShape{1, 8, 2, 8, true}, RouteShape{1, 1, 1, 8, false}, RouteShape{9, 60, 4, 8, false},
         RouteShape{40, 128, 8, 16, true}, RouteShape{70, 7, 3, 16, true},
-        RouteShape{3, 512, 32, 8, false}, RouteShape{130, 33, 1, 16, true}}) {
+        RouteShape{3, 512, 32, 8, false}, RouteShape{130, 33, 1, 16, true},
+        RouteShape{16, 64, 6, 8, true}, RouteShape{17, 256, 8, 8, true},
+        RouteShape{512, 64, 6, 16, false}}) {
     expect_routed(shape, random_logits(shape, 11));
   }
 }
@@ -262,6 +264,7 @@ TEST_P(ExpertBits, ArePairsOwn) {
     gated.product.out_stride = kStride;
     gated.experts[0] = reinterpret_cast<const Matrix*>(gate_table.data());
     gated.experts[1] = reinterpret_cast<const Matrix*>(up_table.data());
+    gated.expert_count = kExperts;
     gated.tiles = routed.tiles.data();
     gated.tile_count = routed.tile_count.data();
     gated.most_tiles = most_expert_tiles(rows * kUsed, kExperts, shape.tile_rows);

@@ -203,6 +203,24 @@ TEST_P(ProductBits, OfManyOutputs) {
   compare(product_of(weights.matrix()), 64);
 }
 
+// Of many rows and so few outputs that blocks take 32 rows each, not all of which are there.
+TEST_P(ProductBits, OfFewOutputs) {
+  const Weights weights(random_, GetParam(), 64, kInner), few(random_, GetParam(), 24, kInner);
+  const Memory<float> norm(random_.numbers(64)), squares(random_.positive(size_t{kMostRows} * 3));
+  Product stored = product_of(weights.biased());
+  stored.norm = {squares.data(), 3, 3, kInner, 1e-5f};
+  for (const int rows : {65, 96, 97, 128}) compare(stored, rows);
+  Product added = product_of(weights.matrix());
+  added.output = Output::kResidual;
+  added.next.weight = norm.data();
+  compare(added, 100);
+  Product gated = product_of(few.matrix());
+  gated.w[1] = few.biased(), gated.matrices = 2;
+  gated.output = Output::kGated;
+  compare(gated, 128);
+  compare(product_of(few.matrix()), 225);
+}
+
 TEST_P(ProductBits, OfLongRows) {
   const Weights weights(random_, GetParam(), 104, kMostInner);
   Product p = product_of(weights.matrix());

@@ -65,24 +65,36 @@ class LatentBlock {
       slot = a_.pass.indices[row_.tail + position - row_.committed];
     }
     shared_.slots[thread_] = slot;
-    if (slot < 0) return;
     constexpr int kLine = 64;  // elements
-    for (int d = 0; d < head_dim(); d += kLine) simt::fetch_line(key_at(slot) + d);
+    for (int d = 0; slot >= 0 && d < head_dim(); d += kLine) simt::fetch_line(key_at(slot) + d);
+    __syncthreads();
   }
 
+  // What is read from afar is asked for before it is needed: the first keys beside the queries, the
+  // first values while shares are made.
   SIMT_DEV void run() {
-    load_queries();
+    Queries queries;
+    load_queries(queries);
+    Keys keys;
+    if (is_seen(0)) load_keys(0, keys);
+    put_queries(queries);
     __syncthreads();
     Scores scores;
-    find(scores);
+    find(keys, scores);
+    constexpr int kAllDims = kAttentionWarps * kWarpDims;
+    Values values;
+    int d = warp_ * kWarpDims;
+    load_values(d + lane_ / 4 * 8, 0, values);
     put_largest(scores);
     __syncthreads();
     put_shares(scores);
     __syncthreads();
-    for (int d = warp_ * kWarpDims; d < rank(); d += kAttentionWarps * kWarpDims) {
+    SIMT_UNROLL_BY(1)
+    for (; d < rank(); d += kAllDims) {
       Sums sums;
-      add_values(d + lane_ / 4 * 8, sums);
+      add_values(d + lane_ / 4 * 8, values, sums);
       put(d + lane_ / 4 * 8, sums);
+      if (d + kAllDims < rank()) load_values(d + kAllDims + lane_ / 4 * 8, 0, values);
     }
     if (chunks_ > 1) finish_chunk();
   }
@@ -101,54 +113,136 @@ class LatentBlock {
   }
   SIMT_DEV int column_of(int tile, int i) const { return tile * 8 + lane_ % 4 * 2 + i % 2; }
 
-  SIMT_DEV void load_queries() const {
-    const int pieces = head_dim() / 8;
-    const int64_t first = static_cast<int64_t>(row_index_) * a_.heads + first_head_;
-    for (int i = thread_; i < Shared::kColumns * pieces; i += kAttentionThreads) {
-      const int column = i / pieces, at = i % pieces * 8;
-      uint4 q = {0, 0, 0, 0};
-      if (column < heads_) q = read16(a_.q + (first + column) * head_dim() + at);
-      *reinterpret_cast<uint4*>(&shared_.queries[column][at]) = q;
+  // A column has so many threads, which have pieces of 16 bytes in turn.
+  static constexpr int kQueryThreads = kAttentionThreads / Shared::kColumns;
+  static constexpr int kQueryPieces = (kMostLatentDim / 8 + kQueryThreads - 1) / kQueryThreads;
+  using Queries = uint4[kQueryPieces];
+
+  SIMT_DEV void load_queries(Queries& queries) const {
+    const int column = thread_ / kQueryThreads, first = thread_ % kQueryThreads * 8;
+    const int64_t head = static_cast<int64_t>(row_index_) * a_.heads + first_head_ + column;
+    const uint16_t* q = a_.q + head * head_dim() + first;
+    SIMT_UNROLL
+    for (int i = 0; i < kQueryPieces; ++i) {
+      const int at = i * (kQueryThreads * 8);
+      queries[i] = {0, 0, 0, 0};
+      if (column < heads_ && first + at < head_dim()) queries[i] = read16(q + at);
+    }
+  }
+  SIMT_DEV void put_queries(const Queries& queries) const {
+    const int column = thread_ / kQueryThreads, first = thread_ % kQueryThreads * 8;
+    SIMT_UNROLL
+    for (int i = 0; i < kQueryPieces; ++i) {
+      const int at = first + i * (kQueryThreads * 8);
+      if (at < head_dim()) *reinterpret_cast<uint4*>(&shared_.queries[column][at]) = queries[i];
     }
   }
 
-  // Of the warp's positions; -infinity where the row does not see one.
-  SIMT_DEV void find(Scores& scores) const {
+  // Of 16 positions for each w: what the row sees of none of them is not multiplied.
+  SIMT_DEV int tile_of(int w) const { return (warp_ + w * kAttentionWarps) * 16; }
+  SIMT_DEV bool is_seen(int w) const {
+    const int first = begin_ + tile_of(w);
+    return first <= row_.position && (a_.window == 0 || first + 15 > row_.position - a_.window);
+  }
+
+  // Of 32 dimensions at a time, of which a lane has 8 side by side, 4 for each of two products; of
+  // the lane's two positions of a tile. Of what is not seen the row's own key is taken, so that
+  // there are numbers of the row's own alone.
+  static constexpr int kKeySteps = kTiles > 2 ? 6 : 9;  // that are under way together
+  using Keys = uint4[kKeySteps][2];
+
+  SIMT_DEV int key_steps() const { return head_dim() / 32; }
+  SIMT_DEV int32_t slot_of(int w, int second) const {
+    return shared_.slots[tile_of(w) + lane_ / 4 + second * 8];
+  }
+  SIMT_DEV const uint16_t* key_of(int w, int second) const {
+    const int32_t slot = slot_of(w, second);
+    return key_at(slot >= 0 ? slot : row_.slot);
+  }
+  // Where a lane's keys of so many steps are.
+  struct KeyPlace {
+    const uint16_t *first = nullptr, *second = nullptr;
+    int steps = 0;
+  };
+  SIMT_DEV KeyPlace key_place(int w, int step) const {
+    const int left = key_steps() - step, at = step * 32 + lane_ % 4 * 8;
+    return {key_of(w, 0) + at, key_of(w, 1) + at, left < kKeySteps ? left : kKeySteps};
+  }
+  SIMT_DEV static void load_step(const KeyPlace& from, int i, Keys& keys) {
+    if (i >= from.steps) return;
+    keys[i][0] = read16(from.first + i * 32);
+    keys[i][1] = read16(from.second + i * 32);
+  }
+  SIMT_DEV void load_keys(int w, Keys& keys) const {
+    const KeyPlace from = key_place(w, 0);
+    SIMT_UNROLL
+    for (int i = 0; i < kKeySteps; ++i) load_step(from, i, keys);
+  }
+
+  // Of the warp's positions; -infinity where the row does not see one. `keys`: the first ones of
+  // the first tile, if it is seen.
+  SIMT_DEV void find(Keys& keys, Scores& scores) const {
     SIMT_UNROLL
     for (int w = 0; w < kWarpTiles; ++w) {
-      const int at = (warp_ + w * kAttentionWarps) * 16 + lane_ / 4;
-      const int32_t slots[2] = {shared_.slots[at], shared_.slots[at + 8]};
       SIMT_UNROLL
       for (int i = 0; i < kTiles * 4; ++i) scores[w][i / 4][i % 4] = 0.0f;
-      multiply_keys(slots, scores[w]);
+      if (is_seen(w)) {
+        if (w > 0 && !is_seen(w - 1)) load_keys(w, keys);
+        multiply_keys(w, keys, scores[w]);
+      }
       SIMT_UNROLL
       for (int i = 0; i < kTiles * 4; ++i) {
         float& s = scores[w][i / 4][i % 4];
-        s = slots[i % 4 / 2] >= 0 ? s * a_.scale : -infinity();
+        s = slot_of(w, i % 4 / 2) >= 0 ? s * a_.scale : -infinity();
       }
     }
   }
 
-  // 32 dimensions at a time: a lane has 8 of them side by side, 4 for each of two steps. Of what
-  // is not seen the row's own key is taken, so that there are numbers of the row's own alone.
-  SIMT_DEV void multiply_keys(const int32_t (&slots)[2], float (&sums)[kTiles][4]) const {
-    const uint16_t* first = key_at(slots[0] >= 0 ? slots[0] : row_.slot);
-    const uint16_t* second = key_at(slots[1] >= 0 ? slots[1] : row_.slot);
-    const int t = lane_ % 4, g = lane_ / 4, whole = head_dim() / 32 * 32;
-    SIMT_UNROLL_BY(9)
-    for (int d = 0; d < whole; d += 32) {
-      const uint4 k0 = read16(first + d + t * 8), k1 = read16(second + d + t * 8);
-      const uint32_t a0[4] = {k0.x, k1.x, k0.y, k1.y}, a1[4] = {k0.z, k1.z, k0.w, k1.w};
-      SIMT_UNROLL
-      for (int i = 0; i < kTiles; ++i) {
-        const uint4 q = *reinterpret_cast<const uint4*>(&shared_.queries[i * 8 + g][d + t * 8]);
-        const uint32_t b0[2] = {q.x, q.y}, b1[2] = {q.z, q.w};
-        simt::mma_f16(sums[i], a0, b0);
-        simt::mma_f16(sums[i], a1, b1);
+  // Behind the last keys of a tile come the first ones of the next, if that is seen.
+  SIMT_DEV void multiply_keys(int w, Keys& keys, float (&sums)[kTiles][4]) const {
+    const int steps = key_steps();
+    SIMT_UNROLL_BY(1)
+    for (int step = 0; step < steps; step += kKeySteps) {
+      KeyPlace next;
+      if (step + kKeySteps < steps) {
+        next = key_place(w, step + kKeySteps);
+      } else if (w + 1 < kWarpTiles && is_seen(w + 1)) {
+        next = key_place(w + 1, 0);
+      }
+      if (step + kKeySteps <= steps) {
+        multiply_steps<true>(step, next, keys, sums);
+      } else {
+        multiply_steps<false>(step, next, keys, sums);
       }
     }
-    if (whole == head_dim()) return;
-    const uint2 k0 = read8(first + whole + t * 4), k1 = read8(second + whole + t * 4);
+    if (steps * 32 < head_dim()) multiply_rest(w, sums);
+  }
+  // kAll: there are so many steps. The next ones take the place of keys that are multiplied.
+  template <bool kAll>
+  SIMT_DEV void multiply_steps(int step, const KeyPlace& next, Keys& keys,
+                               float (&sums)[kTiles][4]) const {
+    const uint16_t* queries = &shared_.queries[lane_ / 4][step * 32 + lane_ % 4 * 8];
+    constexpr int kStride = sizeof(shared_.queries[0]) / 2;
+    SIMT_UNROLL
+    for (int s = 0; s < kKeySteps; ++s) {
+      if (kAll || step + s < key_steps()) {
+        const uint4 &k0 = keys[s][0], &k1 = keys[s][1];
+        const uint32_t a0[4] = {k0.x, k1.x, k0.y, k1.y}, a1[4] = {k0.z, k1.z, k0.w, k1.w};
+        SIMT_UNROLL
+        for (int i = 0; i < kTiles; ++i) {
+          const uint4 q = *reinterpret_cast<const uint4*>(queries + i * (8 * kStride) + s * 32);
+          const uint32_t b0[2] = {q.x, q.y}, b1[2] = {q.z, q.w};
+          simt::mma_f16(sums[i], a0, b0);
+          simt::mma_f16(sums[i], a1, b1);
+        }
+      }
+      load_step(next, s, keys);
+    }
+  }
+  // The last 16 dimensions.
+  SIMT_DEV void multiply_rest(int w, float (&sums)[kTiles][4]) const {
+    const int whole = key_steps() * 32, t = lane_ % 4, g = lane_ / 4;
+    const uint2 k0 = read8(key_of(w, 0) + whole + t * 4), k1 = read8(key_of(w, 1) + whole + t * 4);
     const uint32_t a[4] = {k0.x, k1.x, k0.y, k1.y};
     SIMT_UNROLL
     for (int i = 0; i < kTiles; ++i) {
@@ -227,14 +321,12 @@ class LatentBlock {
     }
   }
 
-  // Sums of values by shares, of the lane's dimensions [d, d + 8). The next positions' values are
-  // on their way while some are multiplied.
-  SIMT_DEV void add_values(int d, Sums& sums) const {
+  // Sums of values by shares, of the lane's dimensions [d, d + 8), of which `next` has the first
+  // positions' values. The next ones are on their way while some are multiplied.
+  SIMT_DEV void add_values(int d, Values& next, Sums& sums) const {
     SIMT_UNROLL
     for (int i = 0; i < kTiles * 16; ++i) sums[i / (kTiles * 4)][i / 4 % kTiles][i % 4] = 0.0f;
     const int seen = row_.position - begin_ + 1, end = seen < kChunk ? seen : kChunk;
-    Values next;
-    load_values(d, 0, next);
     SIMT_UNROLL_BY(1)
     for (int at = 0; at < end; at += 32) {
       uint32_t words[8][4];
@@ -293,12 +385,11 @@ class LatentBlock {
         *reinterpret_cast<float4*>(part + 4) = {own[4], own[5], own[6], own[7]};
         continue;
       }
-      const float total = sum_of(column);
+      const float share = simt::reciprocal(sum_of(column));
       uint32_t words[4];
       SIMT_UNROLL
       for (int n = 0; n < 4; ++n) {
-        words[n] =
-            simt::pack_bf16(simt::divide(own[2 * n], total), simt::divide(own[2 * n + 1], total));
+        words[n] = simt::pack_bf16(own[2 * n] * share, own[2 * n + 1] * share);
       }
       *reinterpret_cast<uint4*>(out_of(column) + d) = {words[0], words[1], words[2], words[3]};
     }

@@ -11,9 +11,10 @@ namespace aerie::device {
 __global__ void __launch_bounds__(kRowThreads)
     add_experts_kernel(const __grid_constant__ AddExperts a) {
   simt::release_dependents();
-  simt::wait_for_previous();
   const int row = static_cast<int>(blockIdx.y);
-  if (row >= *a.rows) return;
+  const bool is_row = row < *a.rows;
+  simt::wait_for_previous();
+  if (!is_row) return;
   const int n = static_cast<int>(blockIdx.x) * kRowThreads + static_cast<int>(threadIdx.x);
   const bool is_there = n < a.width;
   float sum = 0.0f;

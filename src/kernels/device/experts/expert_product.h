@@ -10,6 +10,7 @@ namespace aerie::device {
 struct ExpertArgs {
   ProductArgs product;
   const Matrix* experts[2];
+  int expert_count;
   const ExpertTile* tiles;
   const int32_t* tile_count;
   const int32_t* from;
@@ -20,11 +21,13 @@ inline constexpr int kExpertPanels = 2;  // of a unit: of pairs of products one 
 // What a block multiplies: a tile's pairs with their expert's matrices. In shared memory.
 class OneExpert {
  public:
-  // By one thread.
+  // By all threads, of which the first few have something to do.
   SIMT_DEV void choose(const ExpertArgs& a, const ExpertTile& tile) {
-    for (int i = 0; i < (a.product.paired ? 2 : 1); ++i) {
-      parts_[i] = part_of_matrix(a.experts[i][tile.expert]);
+    const int thread = static_cast<int>(threadIdx.x);
+    if (thread < (a.product.paired ? 2 : 1)) {
+      parts_[thread] = part_of_matrix(a.experts[thread][tile.expert]);
     }
+    if (thread > 0) return;
     from_ = a.from;
     first_ = tile.first;
     count_ = tile.count;
@@ -62,15 +65,28 @@ struct ExpertShape : ProductShape<kKind, kExpertPanels, kTiles, kMemory, 0> {
   };
 };
 
+// Which matrices there are no launch writes; which of them a block takes it learns late.
+SIMT_DEV void fetch_matrices(const ExpertArgs& a) {
+  const int at = static_cast<int>(threadIdx.x) * 128;
+  if (at >= a.expert_count * static_cast<int>(sizeof(Matrix))) return;
+  SIMT_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    if (i > 0 && !a.product.paired) break;
+    simt::fetch_line(reinterpret_cast<const unsigned char*>(a.experts[i]) + at);
+  }
+}
+
 template <MatrixKind kKind, int kTiles, int kMemory>
 __global__ void __launch_bounds__(kProductThreads, (ExpertShape<kKind, kTiles, kMemory>::kAtOnce))
     expert_product_kernel(const __grid_constant__ ExpertArgs a) {
   auto& shared = simt::shared<typename ExpertShape<kKind, kTiles, kMemory>::Shared>();
   simt::release_dependents();
+  fetch_matrices(a);
   simt::wait_for_previous();  // which wrote the tiles
   const int index = static_cast<int>(blockIdx.y);
+  const ExpertTile tile = a.tiles[index];  // of one that is not there something is read, too
   if (index >= *a.tile_count) return;
-  if (threadIdx.x == 0) shared.expert.choose(a, a.tiles[index]);
+  shared.expert.choose(a, tile);
   __syncthreads();
   run_product<ProductShape<kKind, kExpertPanels, kTiles, kMemory, 0>>(a.product, shared.expert,
                                                                       shared.product);

@@ -99,6 +99,7 @@ cudaError_t launch_expert_product(const ExpertProduct& p, cudaStream_t stream) {
   args.from = p.from;
   args.experts[0] = p.experts[0];
   args.experts[1] = p.experts[1];
+  args.expert_count = p.expert_count;
   args.tiles = p.tiles;
   args.tile_count = p.tile_count;
   return with_kind(p.product.w[0].kind,

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/device/activation.h"
 #include "kernels/device/warp_sums.h"
@@ -13,47 +12,42 @@ inline constexpr int kRouteThreads = kMostExperts;
 inline constexpr int kRouteRows = kRouteThreads / 32;  // of a block
 
 struct RouteShared {
-  int32_t counts[kRouteThreads];  // pairs of each expert in each group's share
-  int32_t totals[kMostExperts];
-};
-// Of sigmoids and groups.
-struct ScoredRouteShared : RouteShared {
-  float scores[kRouteRows][kMostExperts];  // by which experts of a row are compared
+  union {
+    float scores[kRouteRows][kMostExperts];    // by which experts of a row are compared
+    int32_t counts[kRouteRows][kMostExperts];  // pairs of each expert in a warp's share
+  };
+  int32_t firsts[kMostExperts];                                    // each expert's first pair
+  int32_t pairs[kRouteRows], tiles[kRouteRows], used[kRouteRows];  // of a warp's experts
 };
 
-// An expert and its logit as a number in the same order: 0 for what is no expert, or is no more,
-// then NaN, then from -infinity up. 0 and -0 are equal.
-struct Favour {
-  uint32_t rank;
-  int32_t expert;
-};
+// A logit as a number in the same order: 0 for what is no expert, or is no more, then NaN, then
+// from -infinity up. 0 and -0 are equal.
 SIMT_DEV uint32_t rank_of(float logit) {
-  if (logit != logit) return 1;
   const uint32_t bits = simt::bits_of(logit + 0.0f);
-  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-SIMT_DEV Favour more_favoured(Favour a, Favour b) {
-  return b.rank > a.rank || (b.rank == a.rank && b.expert < a.expert) ? b : a;
+  const uint32_t rank = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+  return logit == logit ? rank : 1;
 }
 
-// The most favoured of what lanes have kEach of each, lane, lane + 32, ...; it is no more from then
-// on.
+// Of what lanes have kEach of each, lane, lane + 32, ..., that of the largest rank, of equals the
+// first; it is no more from then on.
 template <int kEach>
 SIMT_DEV int32_t take_best(uint32_t (&ranks)[kEach]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  Favour best = {0, kMostExperts};
+  uint32_t largest = 0;
   SIMT_UNROLL
-  for (int i = 0; i < kEach; ++i) best = more_favoured(best, {ranks[i], i * 32 + lane});
+  for (int i = 0; i < kEach; ++i) largest = ranks[i] > largest ? ranks[i] : largest;
+  largest = simt::warp_largest(largest);
+  uint32_t left = 0;  // the more, the earlier
   SIMT_UNROLL
-  for (int mask = 16; mask > 0; mask /= 2) {
-    best = more_favoured(
-        best, {simt::shuffle_xor(best.rank, mask), simt::shuffle_xor(best.expert, mask)});
+  for (int i = kEach - 1; i >= 0; --i) {
+    if (ranks[i] == largest) left = static_cast<uint32_t>(kMostExperts - (i * 32 + lane));
   }
+  const int32_t best = kMostExperts - static_cast<int32_t>(simt::warp_largest(left));
   SIMT_UNROLL
   for (int i = 0; i < kEach; ++i) {
-    if (i * 32 + lane == best.expert) ranks[i] = 0;
+    if (i * 32 + lane == best) ranks[i] = 0;
   }
-  return best.expert;
+  return best;
 }
 
 SIMT_DEV float sigmoid(float x) {
@@ -65,7 +59,7 @@ SIMT_DEV float sigmoid(float x) {
 template <int kEach, bool kScored>
 class RowExperts {
  public:
-  // `scores`: the row's in shared memory; null unless kScored.
+  // `scores`: the row's in shared memory, taken if kScored.
   SIMT_DEV RowExperts(const Route& args, int row, float* scores)
       : a_(args),
         row_(row),
@@ -74,20 +68,13 @@ class RowExperts {
         scores_(scores) {}
 
   SIMT_DEV void run() {
-    SIMT_UNROLL
-    for (int i = 0; i < kEach; ++i) {
-      const int expert = i * 32 + lane_;
-      ranks_[i] = 0;
-      if (expert >= a_.experts) continue;
-      if constexpr (kScored) {
-        scores_[expert] = score_of(expert);
-        ranks_[i] = rank_of(scores_[expert]);
-      } else {
-        ranks_[i] = rank_of(logits_[expert]);
-      }
-    }
+    load(logits_, x_);
     if constexpr (kScored) {
+      find_scores();
       if (a_.groups > 1) leave_groups();
+    } else {
+      SIMT_UNROLL
+      for (int i = 0; i < kEach; ++i) ranks_[i] = is_expert(i) ? rank_of(x_[i]) : 0;
     }
     int32_t own = 0;
     for (int i = 0; i < a_.used; ++i) {
@@ -102,10 +89,26 @@ class RowExperts {
   }
 
  private:
-  SIMT_DEV float score_of(int expert) const {
-    if (!a_.sigmoid) return logits_[expert];
-    const float score = sigmoid(logits_[expert]);
-    return a_.corrections != nullptr ? score + a_.corrections[expert] : score;
+  using Numbers = float[kEach];  // of the lane's experts
+
+  SIMT_DEV bool is_expert(int i) const { return i * 32 + lane_ < a_.experts; }
+  // All together, before any is used.
+  SIMT_DEV void load(const float* from, Numbers& numbers) const {
+    SIMT_UNROLL
+    for (int i = 0; i < kEach; ++i) numbers[i] = is_expert(i) ? from[i * 32 + lane_] : 0.0f;
+  }
+
+  SIMT_DEV void find_scores() {
+    const bool is_corrected = a_.sigmoid && a_.corrections != nullptr;
+    Numbers corrections;
+    if (is_corrected) load(a_.corrections, corrections);
+    SIMT_UNROLL
+    for (int i = 0; i < kEach; ++i) {
+      float score = a_.sigmoid ? sigmoid(x_[i]) : x_[i];
+      if (is_corrected) score += corrections[i];
+      ranks_[i] = is_expert(i) ? rank_of(score) : 0;
+      if (is_expert(i)) scores_[i * 32 + lane_] = score;
+    }
   }
 
   // Experts of the groups that are not used are no more.
@@ -155,7 +158,10 @@ class RowExperts {
     const float first = logits_[simt::shuffle(own, 0)];
     if (!kScored || a_.normalized) return first;
     float largest = -infinity();
-    for (int e = lane_; e < a_.experts; e += 32) largest = simt::max(logits_[e], largest);
+    SIMT_UNROLL
+    for (int i = 0; i < kEach; ++i) {
+      if (is_expert(i)) largest = simt::max(x_[i], largest);
+    }
     SIMT_UNROLL
     for (int mask = 16; mask > 0; mask /= 2) {
       largest = simt::max(simt::shuffle_xor(largest, mask), largest);
@@ -170,7 +176,11 @@ class RowExperts {
     if (a_.normalized) {
       for (int i = 0; i < a_.used; ++i) sum += simt::shuffle(power, i);
     } else {
-      for (int e = lane_; e < a_.experts; e += 32) sum += simt::exp(logits_[e] - largest);
+      SIMT_UNROLL
+      for (int i = 0; i < kEach; ++i) {
+        const float of_expert = simt::exp(x_[i] - largest);
+        sum += is_expert(i) ? of_expert : 0.0f;
+      }
       sum = warp_sum(sum);
     }
     return simt::divide(power, sum) * a_.scale;
@@ -188,7 +198,9 @@ class RowExperts {
   int row_, lane_;
   const float* logits_;
   float* scores_;
-  uint32_t ranks_[kEach];  // of experts lane, lane + 32, ...
+  // Of experts lane, lane + 32, ...
+  Numbers x_;
+  uint32_t ranks_[kEach];
 };
 
 template <bool kScored>
@@ -198,107 +210,137 @@ SIMT_DEV void find_experts(const Route& a, int row, float* scores) {
   RowExperts<kMostExperts / 32, kScored>(a, row, scores).run();
 }
 
-// Where pairs are, sorted, and their tiles. There are as many groups of threads, one for each
-// expert, as a block has room for: each looks through a share of the pairs.
+// The sum of the lanes up to the caller's.
+SIMT_DEV int32_t sum_up_to_lane(int32_t value) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  SIMT_UNROLL
+  for (int back = 1; back < 32; back *= 2) {
+    const int32_t other = simt::shuffle(value, lane >= back ? lane - back : lane);
+    if (lane >= back) value += other;
+  }
+  return value;
+}
+
+// Where pairs are, sorted, and their tiles, by one block. A warp has a share of the rows and takes
+// one after the other: a row's experts are all different, so that its lanes count without minding
+// each other. A thread has an expert.
 class ExpertPairs {
  public:
-  SIMT_DEV ExpertPairs(const Route& args, RouteShared& shared, int pairs)
+  SIMT_DEV ExpertPairs(const Route& args, RouteShared& shared, int rows)
       : a_(args),
         shared_(shared),
-        groups_(kRouteThreads / args.experts),
-        group_(static_cast<int>(threadIdx.x) / args.experts),
-        expert_(static_cast<int>(threadIdx.x) % args.experts),
-        begin_(group_ < groups_ ? pairs * group_ / groups_ : 0),
-        end_(group_ < groups_ ? pairs * (group_ + 1) / groups_ : 0) {}
+        thread_(static_cast<int>(threadIdx.x)),
+        lane_(thread_ % 32),
+        warp_(thread_ / 32),
+        shares_(rows < kRouteRows ? rows : kRouteRows),
+        begin_(warp_ < shares_ ? rows * warp_ / shares_ : 0),
+        end_(warp_ < shares_ ? rows * (warp_ + 1) / shares_ : 0) {}
 
   SIMT_DEV void run() {
-    int count = 0;
-    for_own([&](int) { ++count; });
-    shared_.counts[threadIdx.x] = count;
+    int32_t* counts = shared_.counts[warp_];
+    for (int e = lane_; e < a_.experts; e += 32) counts[e] = 0;
+    __syncwarp();
+    for_own([&](int, int32_t expert) { ++counts[expert]; });
     __syncthreads();
-    if (group_ == 0) shared_.totals[expert_] = before(groups_);
+    sort_experts();
     __syncthreads();
-    if (group_ >= groups_) return;
-    int first = 0, tile = 0, used = 0;
-    for (int e = 0; e < expert_; ++e) {
-      const int total = shared_.totals[e];
-      first += total;
-      tile += (total + a_.tile_rows - 1) / a_.tile_rows;
-      used += total > 0 ? 1 : 0;
-    }
-    if (group_ == 0) write_tiles(first, tile, used);
-    int place = first + before(group_);
-    for_own([&](int pair) {
-      a_.places[pair] = place;
-      a_.pairs[place++] = pair / a_.used;
+    for_own([&](int row, int32_t expert) {
+      const int place = shared_.firsts[expert] + counts[expert]++;
+      a_.places[row * a_.used + lane_] = place;
+      a_.pairs[place] = row;
     });
   }
 
  private:
-  // use(pair) of the share's pairs of the expert, in order.
+  // use(row, expert) of the share's pairs, a row's by a lane each.
   template <typename Use>
   SIMT_DEV void for_own(const Use& use) const {
-    constexpr int kAtOnce = 8;  // reads that are under way together
+    constexpr int kAtOnce = 16;  // rows whose reads are under way together
     SIMT_UNROLL_BY(1)
-    for (int pair = begin_; pair < end_; pair += kAtOnce) {
+    for (int row = begin_; row < end_; row += kAtOnce) {
       int32_t chosen[kAtOnce];
       SIMT_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) chosen[i] = pair + i < end_ ? a_.chosen[pair + i] : -1;
+      for (int i = 0; i < kAtOnce; ++i) {
+        const bool is_there = row + i < end_ && lane_ < a_.used;
+        chosen[i] = is_there ? a_.chosen[(row + i) * a_.used + lane_] : -1;
+      }
       SIMT_UNROLL
       for (int i = 0; i < kAtOnce; ++i) {
-        if (chosen[i] == expert_) use(pair + i);
+        if (chosen[i] >= 0) use(row + i, chosen[i]);
+        __syncwarp();
       }
     }
   }
 
-  // The expert's pairs in the shares of the first groups.
-  SIMT_DEV int before(int groups) const {
-    int sum = 0;
-    for (int g = 0; g < groups; ++g) sum += shared_.counts[g * a_.experts + expert_];
-    return sum;
+  // Counts become those of the shares before; and where experts' pairs and tiles begin.
+  SIMT_DEV void sort_experts() {
+    int32_t count = 0;
+    if (thread_ < a_.experts) {
+      SIMT_UNROLL_BY(4)
+      for (int s = 0; s < shares_; ++s) {
+        const int32_t of_share = shared_.counts[s][thread_];
+        shared_.counts[s][thread_] = count;
+        count += of_share;
+      }
+    }
+    const int32_t tiles = (count + a_.tile_rows - 1) / a_.tile_rows, used = count > 0 ? 1 : 0;
+    int32_t end = sum_up_to_lane(count), end_tile = sum_up_to_lane(tiles);
+    int32_t all_used = sum_up_to_lane(used);
+    if (lane_ == 31) {
+      shared_.pairs[warp_] = end;
+      shared_.tiles[warp_] = end_tile;
+      shared_.used[warp_] = all_used;
+    }
+    __syncthreads();
+    if (thread_ >= a_.experts) return;
+    for (int w = 0; w < warp_; ++w) {
+      end += shared_.pairs[w];
+      end_tile += shared_.tiles[w];
+      all_used += shared_.used[w];
+    }
+    shared_.firsts[thread_] = end - count;
+    write_tiles(end - count, end, end_tile - tiles);
+    if (thread_ != a_.experts - 1) return;
+    *a_.tile_count = end_tile;
+    *a_.used_experts = all_used + (a_.adds ? *a_.used_experts : 0);
   }
 
-  SIMT_DEV void write_tiles(int first, int tile, int used) const {
-    const int count = shared_.totals[expert_];
-    for (int begin = 0; begin < count; begin += a_.tile_rows) {
-      const int left = count - begin;
-      a_.tiles[tile++] = {expert_, first + begin, left < a_.tile_rows ? left : a_.tile_rows};
+  SIMT_DEV void write_tiles(int first, int end, int tile) const {
+    for (; first < end; first += a_.tile_rows) {
+      const int left = end - first;
+      a_.tiles[tile++] = {thread_, first, left < a_.tile_rows ? left : a_.tile_rows};
     }
-    if (expert_ != a_.experts - 1) return;
-    *a_.tile_count = tile;
-    *a_.used_experts = used + (count > 0 ? 1 : 0) + (a_.adds ? *a_.used_experts : 0);
   }
 
   const Route& a_;
   RouteShared& shared_;
-  int groups_, group_;
-  int32_t expert_;
-  int begin_, end_;
+  int thread_, lane_, warp_;
+  int shares_, begin_, end_;
 };
 
 inline bool is_scored(const Route& a) {
   return a.sigmoid || a.groups > 1;
 }
 
-template <bool kScored>
-using SharedOfRoute = std::conditional_t<kScored, ScoredRouteShared, RouteShared>;
-
 // A warp finds a row's experts; the last block to be done with that sorts the pairs of all.
 template <bool kScored>
 __global__ void __launch_bounds__(kRouteThreads) route_kernel(const __grid_constant__ Route a) {
-  auto& shared = simt::shared<SharedOfRoute<kScored>>();
+  auto& shared = simt::shared<RouteShared>();
   simt::release_dependents();
-  simt::wait_for_previous();
   const int rows = *a.rows, warp = static_cast<int>(threadIdx.x) / 32;
-  const int row = static_cast<int>(blockIdx.x) * kRouteRows + warp;
-  if (row < rows) {
-    if constexpr (kScored) {
-      find_experts<true>(a, row, shared.scores[warp]);
-    } else {
-      find_experts<false>(a, row, nullptr);
-    }
+  if constexpr (kScored) {
+    const int line = static_cast<int>(threadIdx.x) * 32;
+    if (a.corrections != nullptr && line < a.experts) simt::fetch_line(a.corrections + line);
   }
-  if (simt::arrive_last(a.arrived, gridDim.x)) ExpertPairs(a, shared, rows * a.used).run();
+  simt::wait_for_previous();
+  const int row = static_cast<int>(blockIdx.x) * kRouteRows + warp;
+  if (row < rows) find_experts<kScored>(a, row, shared.scores[warp]);
+  if (gridDim.x == 1) {
+    __syncthreads();
+  } else if (!simt::arrive_last(a.arrived, gridDim.x)) {
+    return;
+  }
+  ExpertPairs(a, shared, rows).run();
 }
 
 }  // namespace aerie::device

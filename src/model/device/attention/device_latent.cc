@@ -132,6 +132,7 @@ void DeviceLatentRunner::multiply(const DeviceStack& stack, const Input& input, 
   args.product.y = given_.as<float>();
   args.product.y_stride = stack.first.n;
   args.experts[0] = stack.all;
+  args.expert_count = heads_;
   args.tiles = tiles.tiles.as<device::ExpertTile>();
   args.tile_count = tiles.counts.as<int32_t>() + deep;
   args.most_tiles = deep * heads_;
