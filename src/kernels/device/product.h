@@ -160,7 +160,8 @@ class ProductWarp {
                  args.x + static_cast<int64_t>(place.source_row(first_row_of(lane_ / kRowLanes))) *
                               args.x_stride) +
              lane_ % kRowLanes * (U::kGroupsOf16 ? 8 : 16)),
-        eight_rows_(place.template eight_rows<kTiles>(args, lane_ / kRowLanes)) {
+        eight_rows_(place.template eight_rows<kTiles>(args, lane_ / kRowLanes)),
+        tiles_((place.most_rows() - lane_ / 4 + 7) / 8) {
     if constexpr (S::kAhead && !S::kRowsInStage) {
       for (Inputs<kTiles>& inputs : inputs_) clear(inputs);
     }
@@ -341,7 +342,7 @@ class ProductWarp {
   }
   // Of a tile's row of the lane, if there can be one.
   SIMT_DEV void load_row(int tile, const uint16_t* x, uint32_t (&b)[4]) const {
-    if (kTiles > 1 && tile * 8 + lane_ / 4 >= place_.most_rows()) return;
+    if (kTiles > 1 && tile >= tiles_) return;
     if constexpr (U::kGroupsOf16) {
       const uint2 first = *reinterpret_cast<const uint2*>(x);
       const uint2 second = *reinterpret_cast<const uint2*>(x + 16);
@@ -468,6 +469,7 @@ class ProductWarp {
   int slot_ = 0;
   const unsigned char* row_;  // the lane's, of the first tile
   int64_t eight_rows_;        // elements to the next tile's row
+  int tiles_;                 // in which there can be a row of the lane's
   const unsigned char* codes_[kPanels];
   const unsigned char* scales_ = place_.part(0).codes;
   Inputs<kTiles> inputs_[2];
