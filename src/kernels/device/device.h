@@ -310,6 +310,9 @@ struct ExpertProduct {
   int most_tiles = 0;             // what is launched is for so many
   int tile_rows = 0;              // their most pairs, at most kMostExpertRows
   const int32_t* from = nullptr;  // [pair]: its row of x and of norm; null: they are of pairs
+  // No launch writes tiles, tile_count and from, so that matrices are asked for before the launch
+  // ahead has ended.
+  bool is_fixed = false;
 };
 // Shared memory that a block of such products needs.
 int64_t expert_memory(MatrixKind kind);

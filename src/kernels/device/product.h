@@ -63,7 +63,7 @@ struct ProductShape {
   static constexpr int kSumUnits = kGoesOn ? 2 : 1;
   static constexpr int kSumBytes = kSumUnits * kUnitSumBytes;
   static constexpr int kTaken =
-      (kStays ? kSumBytes : 0) + kRows * 4 + 2 * static_cast<int>(sizeof(simt::Barrier));
+      (kStays ? kSumBytes : 0) + kRows * 4 + 8 + 2 * static_cast<int>(sizeof(simt::Barrier));
   static constexpr int kMostRoom =
       (kMemory == kLargeMemory ? 224 / kBlocks : kMemory) * 1024 - kTaken;
   // The level-one cache, of what memory is left, has to have the activations of 16 rows.
@@ -94,6 +94,7 @@ struct ProductShape {
   struct Shared {
     std::conditional_t<kStays, Both, Either> memory;
     float inverse[kRows];
+    int rows;                 // without kGoesOn
     simt::Barrier handed[2];  // with kGoesOn: all warps' sums of a unit, in turn
   };
 };
@@ -173,7 +174,8 @@ class ProductWarp {
                  args.x + static_cast<int64_t>(place.source_row(first_row_of(lane_ / kRowLanes))) *
                               args.x_stride) +
              lane_ % kRowLanes * (U::kGroupsOf16 ? 8 : 16)),
-        eight_rows_(place.template eight_rows<kTiles>(args, lane_ / kRowLanes)) {
+        eight_rows_(place.template eight_rows<kTiles>(args, lane_ / kRowLanes)),
+        tiles_((place.most_rows() - lane_ / 4 + 7) / 8) {
     if constexpr (S::kAhead && !S::kRowsInStage) {
       for (Inputs<kTiles>& inputs : inputs_) clear(inputs);
     }
@@ -209,12 +211,24 @@ class ProductWarp {
     }
     const int left = place_.rows();
     find_norms();
-    rows_ = left < S::kRows ? left : S::kRows;
+    const int rows = left < S::kRows ? left : S::kRows;
+    if constexpr (S::kGoesOn) {
+      rows_ = rows;
+    } else if (threadIdx.x == 0) {
+      shared_.rows = rows;
+    }
     if constexpr (S::kRowsInStage) simt::copy_wait<0>();  // from now on rows are of a stage's group
   }
 
-  // Of those that are there, as many as the block can have.
-  SIMT_DEV int rows() const { return rows_; }
+  // Of those that are there, as many as the block can have. Without kGoesOn once all warps have
+  // met.
+  SIMT_DEV int rows() const {
+    if constexpr (S::kGoesOn) {
+      return rows_;
+    } else {
+      return shared_.rows;
+    }
+  }
 
   // The sums of the segment in the next unit, of kNow panels.
   template <int kNow>
@@ -357,7 +371,7 @@ class ProductWarp {
   }
   // Of a tile's row of the lane, if there can be one.
   SIMT_DEV void load_row(int tile, const uint16_t* x, uint32_t (&b)[4]) const {
-    if (kTiles > 1 && tile * 8 + lane_ / 4 >= place_.most_rows()) return;
+    if (kTiles > 1 && tile >= tiles_) return;
     if constexpr (U::kGroupsOf16) {
       const uint2 first = *reinterpret_cast<const uint2*>(x);
       const uint2 second = *reinterpret_cast<const uint2*>(x + 16);
@@ -482,9 +496,10 @@ class ProductWarp {
   int copy_panel_, copy_step_;  // to be copied: the first of a unit, of so many
   int copy_count_ = 0;          // 0: no more
   int slot_ = 0;
-  int rows_ = 0;
-  const unsigned char* row_;  // the lane's, of the first tile
-  int64_t eight_rows_;        // elements to the next tile's row
+  [[maybe_unused]] int rows_ = 0;  // with kGoesOn
+  const unsigned char* row_;       // the lane's, of the first tile
+  int64_t eight_rows_;             // elements to the next tile's row
+  int tiles_;                      // in which there can be a row of the lane's
   const unsigned char* codes_[kPanels];
   const unsigned char* scales_ = place_.part(0).codes;
   Inputs<kTiles> inputs_[2];

@@ -337,9 +337,10 @@ TEST_P(ExpertBits, WhateverMemoryABlockHas) {
   const DeviceArray<uint16_t> x(random.bf16(size_t{kInner} * 12));
   const DeviceArray<int32_t> one({1});
   const DeviceArray<ExpertTile> tile({{0, 0, 12}});
-  const auto run = [&] {
+  const auto run = [&](bool is_fixed) {
     const DeviceArray<float> y(std::vector<float>(12 * kStride));
     ExpertProduct p;
+    p.is_fixed = is_fixed;
     p.product.w[0] = weights.matrix();
     p.product.x = x.data();
     p.product.x_stride = kInner;
@@ -353,11 +354,12 @@ TEST_P(ExpertBits, WhateverMemoryABlockHas) {
     device_of_tests().expert_product(p);
     return y.values();
   };
-  const auto expected = run();
+  const auto expected = run(false);
+  EXPECT_EQ(run(true), expected) << "tiles that are known beforehand";
   for (const int64_t kibibytes : {163, 99}) {
     if (expert_memory(GetParam()) > kibibytes << 10) continue;
     simt::set_shared_memory(static_cast<size_t>(kibibytes) << 10);
-    EXPECT_EQ(run(), expected) << kibibytes << " KiB";
+    EXPECT_EQ(run(false), expected) << kibibytes << " KiB";
     simt::set_shared_memory(size_t{227} << 10);
   }
 }

@@ -14,6 +14,7 @@ struct ExpertArgs {
   const ExpertTile* tiles;
   const int32_t* tile_count;
   const int32_t* from;
+  bool is_fixed;
 };
 
 inline constexpr int kExpertPanels = 2;  // of a unit: of pairs of products one each
@@ -27,20 +28,21 @@ class OneExpert {
     if (thread < (a.product.paired ? 2 : 1)) {
       parts_[thread] = part_of_matrix(a.experts[thread][tile.expert]);
     }
-    if (thread > 0) return;
-    from_ = a.from;
-    first_ = tile.first;
-    count_ = tile.count;
+    if (thread == 0) {
+      first_ = tile.first;
+      count_ = tile.count;
+    }
+    const int row = thread - 32;  // by another warp than parts
+    if (row < 0 || row >= kMostExpertRows) return;
+    const int pair = tile.first + (row < tile.count ? row : tile.count - 1);
+    sources_[row] = a.from != nullptr ? a.from[pair] : pair;
   }
 
   SIMT_DEV const ProductArgs::Part& part(int index) const { return parts_[index]; }
   SIMT_DEV int most_rows() const { return count_; }
   SIMT_DEV int rows() const { return count_; }
   // Of a row that is not there the last one's.
-  SIMT_DEV int source_row(int row) const {
-    const int pair = first_ + (row < count_ ? row : count_ - 1);
-    return from_ != nullptr ? from_[pair] : pair;
-  }
+  SIMT_DEV int source_row(int row) const { return sources_[row]; }
   SIMT_DEV int target_row(int row) const { return first_ + row; }
   template <int kTiles>
   SIMT_DEV int64_t eight_rows(const ProductArgs& args, int row) const {
@@ -50,7 +52,7 @@ class OneExpert {
 
  private:
   ProductArgs::Part parts_[2];
-  const int32_t* from_;
+  int32_t sources_[kMostExpertRows];
   int first_, count_;
 };
 
@@ -82,10 +84,10 @@ __global__ void __launch_bounds__(kProductThreads, (ExpertShape<kKind, kTiles, k
   auto& shared = simt::shared<typename ExpertShape<kKind, kTiles, kMemory>::Shared>();
   simt::release_dependents();
   fetch_matrices(a);
-  simt::wait_for_previous();  // which wrote the tiles
+  if (!a.is_fixed) simt::wait_for_previous();  // which wrote the tiles
   const int index = static_cast<int>(blockIdx.y);
   const ExpertTile tile = a.tiles[index];  // of one that is not there something is read, too
-  if (index >= *a.tile_count) return;
+  if (index >= *a.tile_count) return simt::wait_for_previous();
   shared.expert.choose(a, tile);
   __syncthreads();
   run_product<ProductShape<kKind, kExpertPanels, kTiles, kMemory, 0>>(a.product, shared.expert,

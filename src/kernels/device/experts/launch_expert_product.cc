@@ -102,6 +102,7 @@ cudaError_t launch_expert_product(const ExpertProduct& p, cudaStream_t stream) {
   args.expert_count = p.expert_count;
   args.tiles = p.tiles;
   args.tile_count = p.tile_count;
+  args.is_fixed = p.is_fixed;
   return with_kind(p.product.w[0].kind,
                    [&](auto of_kind) { return of_kind.launch(p, args, stream); });
 }

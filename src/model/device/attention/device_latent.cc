@@ -138,6 +138,7 @@ void DeviceLatentRunner::multiply(const DeviceStack& stack, const Input& input, 
   args.most_tiles = deep * heads_;
   args.tile_rows = tiles.rows;
   args.from = from;
+  args.is_fixed = true;
   device_->expert_product(args);
 }
 
