@@ -15,6 +15,7 @@
 #include "tests/testing/device/device_array.h"
 #include "tests/testing/device/random_matrices.h"
 #include "tests/testing/device/test_device.h"
+#include "tests/testing/sweeps.h"
 
 namespace aerie::device::product_test {
 
@@ -83,8 +84,10 @@ class ProductBits : public testing::TestWithParam<MatrixKind> {
       EXPECT_EQ(actual.out, expected.out) << what;
       EXPECT_EQ(actual.next, expected.next) << what;
     };
-    for (const int few : {64, 41}) expect_same(run(p, rows, few, 0), fmt::format("{} rows", few));
-    for (const int panels : {0, 1, 2, 3}) {
+    for (const int few : test::sampled({64, 41}, 1)) {
+      expect_same(run(p, rows, few, 0), fmt::format("{} rows", few));
+    }
+    for (const int panels : test::sampled({0, 1, 2, 3}, 2)) {
       expect_same(run(p, rows, rows, panels), fmt::format("{} panels to a warp", panels));
     }
     // Something came of it.
