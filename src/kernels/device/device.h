@@ -102,8 +102,9 @@ struct Product {
   Glu glu = Glu::kSilu;
   // Of more than kFewRows rows: ordered_bytes() of room, 16 bytes aligned; null: without.
   void* ordered = nullptr;
-  // Of more than kFewRows rows: panels of a warp, 1 to 3 (tile_product.h); 0: what is fastest,
-  // which may be group_product.h, or product.h of few outputs. Bits do not depend on it.
+  // Of more than kFewRows rows: panels of a warp, 1 to 3 (tile_product.h); -1: group_product.h
+  // where the device has code for it; 0: what is fastest, which may be either, or product.h of few
+  // outputs. Bits do not depend on it.
   int tile_panels = 0;
 };
 

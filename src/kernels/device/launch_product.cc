@@ -38,6 +38,9 @@ cudaError_t launch_few(const ProductArgs& args, cudaStream_t stream) {
   using Small = ProductShape<kKind, kPanels, kTiles, kSmallMemory, 0>;
   constexpr int kBytes = sizeof(typename Large::Shared);
   const Processors has = processors();
+  if constexpr (ProductShape<kKind, kPanels, kTiles, kGroupsMemory, 0>::kGoesOn) {
+    if (has.groups) return launch_shape<kKind, kPanels, kTiles, kGroupsMemory>(args, has, stream);
+  }
   if (has.shared_bytes >= kBytes) {
     return launch_shape<kKind, kPanels, kTiles, kLargeMemory>(args, has, stream);
   }
@@ -159,9 +162,9 @@ cudaError_t launch_groups_of_few(const ProductArgs& args, cudaStream_t stream) {
 
 template <MatrixKind kKind>
 cudaError_t launch_many(const ProductArgs& args, int rows, int panels, cudaStream_t stream) {
-  if (panels == 0 && args.ordered != nullptr && processors().groups)
+  if (panels <= 0 && args.ordered != nullptr && processors().groups)
     return launch_groups<kKind>(args, rows, stream);
-  if (panels == 0) panels = tile_panels<kKind>(args, rows);
+  if (panels <= 0) panels = tile_panels<kKind>(args, rows);
   if constexpr (kMostTilePanels<kKind> >= 3) {
     if (panels >= 3) return launch_tiles<kKind, 3>(args, rows, stream);
   }
@@ -169,8 +172,8 @@ cudaError_t launch_many(const ProductArgs& args, int rows, int panels, cudaStrea
   return launch_tiles<kKind, 1>(args, rows, stream);
 }
 
-// Whether blocks of two panels and so many rows are done in two rounds: those of many rows would be
-// for less than an eighth of the processors, and take several times as long.
+// Whether blocks of two panels and so many rows are done in two rounds: of those of many rows there
+// would be some for a small part of the processors, which would take longer than two.
 constexpr int kTileRows = 32;
 bool is_narrow(const ProductArgs& args, int rows) {
   const int64_t tiles = (rows + kTileRows - 1) / kTileRows;

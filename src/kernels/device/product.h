@@ -17,9 +17,11 @@ namespace aerie::device {
 
 inline constexpr int kProductThreads = kSegments * 32;
 
-// KiB of shared memory of a block: what Hopper gives, what Ampere does, and what any GPU does.
-// Where the stages of the first do not fit there are fewer, if there is room for one of them.
+// KiB of shared memory of a block: what Hopper gives, what Ampere does, and what any GPU does;
+// kGroupsMemory is of kernels that use what GPUs with simt::kHasGroups have besides. Where the
+// stages of the first do not fit there are fewer, if there is room for one of them.
 inline constexpr int kLargeMemory = 227, kMediumMemory = 163, kSmallMemory = 99;
+inline constexpr int kGroupsMemory = 226;
 
 // kStagedRows: 8 where activations come with the codes, 0 where each warp loads them.
 template <MatrixKind kTheKind, int kThePanels, int kTheTiles, int kMemory, int kStagedRows>
@@ -58,14 +60,15 @@ struct ProductShape {
   // other at the ends of units. Of 16 rows that is a good part of the time: there the sums of two
   // units have room, and a warp goes on with the next one before it adds up what all left of the
   // last.
-  static constexpr bool kGoesOn = simt::kHasGroups && kMemory == kLargeMemory && kTiles == 2 &&
-                                  kPanels == 2 && U::kScaleBytes > 0;
+  static constexpr bool kGoesOn = kMemory == kGroupsMemory && kTiles == 2 && kPanels == 2 &&
+                                  U::kScaleBytes > 0 &&
+                                  2 * kUnitSumBytes + 3 * kAllStages <= 160 * 1024;
   static constexpr int kSumUnits = kGoesOn ? 2 : 1;
   static constexpr int kSumBytes = kSumUnits * kUnitSumBytes;
   static constexpr int kTaken =
       (kStays ? kSumBytes : 0) + kRows * 4 + 8 + 2 * static_cast<int>(sizeof(simt::Barrier));
   static constexpr int kMostRoom =
-      (kMemory == kLargeMemory ? 224 / kBlocks : kMemory) * 1024 - kTaken;
+      (kMemory > kMediumMemory ? 224 / kBlocks : kMemory) * 1024 - kTaken;
   // The level-one cache, of what memory is left, has to have the activations of 16 rows.
   static constexpr int kStageRoom = (kMemory == kSmallMemory ? kSmallMemory
                                      : kBlocks == 2          ? 92
@@ -705,8 +708,10 @@ __global__ void __launch_bounds__(
     product_kernel(const __grid_constant__ ProductArgs args) {
   using S = ProductShape<kKind, kPanels, kTiles, kMemory, kStagedRows>;
   simt::release_dependents();
-  const WholeProduct<S::kBlockRows> place(args);
-  run_product<S>(args, place, simt::shared<typename S::Shared>());
+  if constexpr (simt::kHasGroups || !S::kGoesOn) {
+    const WholeProduct<S::kBlockRows> place(args);
+    run_product<S>(args, place, simt::shared<typename S::Shared>());
+  }
 }
 
 }  // namespace aerie::device

@@ -57,7 +57,8 @@ DeviceSizes::DeviceSizes(const Blueprint& blueprint, const ModelOptions& options
   const auto of = [&](int count) {
     return device::partial_floats(shape, config.heads, count, most_chunks(options));
   };
-  partials = std::max(of(limits.tile_rows), std::min(of(options.max_rows), kPartialBytes / 4));
+  const int rows_of_parts = std::max(options.max_rows, device::kFewRows);
+  partials = std::max(of(limits.tile_rows), std::min(of(rows_of_parts), kPartialBytes / 4));
   arrived = device::arrival_counters(shape, rows, most_chunks(options));
   if (config.latent.rank > 0) arrived *= device::latent_parts(config.heads);
   const int shared = has_experts(blueprint) ? rounded_up(config.shared_ffn, device::kStep) : 0;

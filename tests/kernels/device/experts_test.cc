@@ -289,7 +289,8 @@ TEST_P(ExpertBits, ArePairsOwn) {
     const DeviceArray<float> alone_y((std::vector<float>(kStride)));
     const auto all = out.values();
     const auto all_y = y.values();
-    for (size_t i = 0; i < pairs; i += test::thinned() ? 3 : 1) {
+    const size_t every = test::thinned() ? 3 : 1;
+    for (size_t i = test::turn_of_test() % every; i < pairs; i += every) {
       const auto expert = static_cast<size_t>(chosen[i]);
       const auto row = static_cast<int64_t>(i) / kUsed, place = int64_t{places[i]};
       Product p = gated.product;

@@ -43,8 +43,9 @@ class ProductBits : public testing::TestWithParam<MatrixKind> {
   static constexpr int kInner = 1280;      // segments are of one step or two
   static constexpr int kMostInner = 3328;  // of three or four
 
-  // All rows at once, or `few` at a time.
-  Results run(Product p, int rows, int few, int tile_panels, bool with_room = true) {
+  // All rows at once, or `few` at a time; of each the last `absent` are not there.
+  Results run(Product p, int rows, int few, int tile_panels, bool with_room = true,
+              int absent = 0) {
     Memory<float> y(start_), squares(std::vector<float>(start_.size()));
     Memory<uint16_t> out(std::vector<uint16_t>(start_.size()));
     Memory<uint16_t> next(std::vector<uint16_t>(start_.size()));
@@ -54,7 +55,7 @@ class ProductBits : public testing::TestWithParam<MatrixKind> {
     if (with_room) p.ordered = ordered.data();
     for (int first = 0; first < rows; first += few) {
       const int count = std::min(few, rows - first);
-      Memory<int32_t> counts({count});
+      Memory<int32_t> counts({count - absent});
       Product part = p;
       part.rows = counts.data();
       part.most_rows = count;
@@ -87,7 +88,7 @@ class ProductBits : public testing::TestWithParam<MatrixKind> {
     for (const int few : test::sampled({64, 41}, 1)) {
       expect_same(run(p, rows, few, 0), fmt::format("{} rows", few));
     }
-    for (const int panels : test::sampled({0, 1, 2, 3}, 2)) {
+    for (const int panels : test::sampled({0, -1, 1, 2, 3}, 2)) {
       expect_same(run(p, rows, rows, panels), fmt::format("{} panels to a warp", panels));
     }
     // Something came of it.
@@ -166,6 +167,16 @@ TEST_P(ProductBits, OfAFewRowsAtATime) {
     for (const int few : {8, 5, 2, 1}) {
       EXPECT_TRUE(same(run(p, 13, few, 0, false).y, expected.y)) << few << " rows of " << n;
     }
+    // Of sixteen rows a block's units overlap, and what is added to the stream is in other hands in
+    // each.
+    const Memory<float> norm(random_.numbers(static_cast<size_t>(n)));
+    Product added = p;
+    added.output = Output::kResidual;
+    added.next.weight = norm.data();
+    const Results sums = run(added, 16, 8, 0, false), of_all = run(added, 16, 16, 0, false);
+    EXPECT_TRUE(same(of_all.y, sums.y)) << n;
+    EXPECT_TRUE(same(of_all.squares, sums.squares)) << n;
+    EXPECT_EQ(of_all.next, sums.next) << n;
   }
 }
 
@@ -213,6 +224,14 @@ TEST_P(ProductBits, OfFewOutputs) {
   Product stored = product_of(weights.biased());
   stored.norm = {squares.data(), 3, 3, kInner, 1e-5f};
   for (const int rows : {65, 96, 97, 128}) compare(stored, rows);
+  // A block may have no rows at all.
+  const size_t there = 40 * static_cast<size_t>(stride_);
+  const std::vector<float> all = run(stored, 128, 128, 0).y;
+  const std::vector<float> some = run(stored, 128, 128, 0, true, 128 - 40).y;
+  EXPECT_EQ(std::memcmp(some.data(), all.data(), there * sizeof(float)), 0);
+  EXPECT_EQ(std::memcmp(some.data() + there, start_.data() + there,
+                        (size_t{128} * static_cast<size_t>(stride_) - there) * sizeof(float)),
+            0);
   Product added = product_of(weights.matrix());
   added.output = Output::kResidual;
   added.next.weight = norm.data();

@@ -81,17 +81,19 @@ SIMT_DEV void fetch_matrices(const ExpertArgs& a) {
 template <MatrixKind kKind, int kTiles, int kMemory>
 __global__ void __launch_bounds__(kProductThreads, (ExpertShape<kKind, kTiles, kMemory>::kAtOnce))
     expert_product_kernel(const __grid_constant__ ExpertArgs a) {
-  auto& shared = simt::shared<typename ExpertShape<kKind, kTiles, kMemory>::Shared>();
-  simt::release_dependents();
-  fetch_matrices(a);
-  if (!a.is_fixed) simt::wait_for_previous();  // which wrote the tiles
-  const int index = static_cast<int>(blockIdx.y);
-  const ExpertTile tile = a.tiles[index];  // of one that is not there something is read, too
-  if (index >= *a.tile_count) return simt::wait_for_previous();
-  shared.expert.choose(a, tile);
-  __syncthreads();
-  run_product<ProductShape<kKind, kExpertPanels, kTiles, kMemory, 0>>(a.product, shared.expert,
-                                                                      shared.product);
+  using S = ExpertShape<kKind, kTiles, kMemory>;
+  if constexpr (simt::kHasGroups || !S::kGoesOn) {
+    auto& shared = simt::shared<typename S::Shared>();
+    simt::release_dependents();
+    fetch_matrices(a);
+    if (!a.is_fixed) simt::wait_for_previous();  // which wrote the tiles
+    const int index = static_cast<int>(blockIdx.y);
+    const ExpertTile tile = a.tiles[index];  // of one that is not there something is read, too
+    if (index >= *a.tile_count) return simt::wait_for_previous();
+    shared.expert.choose(a, tile);
+    __syncthreads();
+    run_product<typename S::ProductShape>(a.product, shared.expert, shared.product);
+  }
 }
 
 }  // namespace aerie::device

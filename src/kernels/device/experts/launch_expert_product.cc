@@ -37,6 +37,9 @@ template <MatrixKind kKind, int kTiles>
 cudaError_t launch_tiles(const ExpertArgs& args, int tiles, cudaStream_t stream) {
   using Small = ExpertShape<kKind, kTiles, kSmallMemory>;
   const Processors has = processors();
+  if constexpr (ExpertShape<kKind, kTiles, kGroupsMemory>::kGoesOn) {
+    if (has.groups) return launch_shape<kKind, kTiles, kGroupsMemory>(args, tiles, has, stream);
+  }
   if (has.shared_bytes >= kExpertBytes<kKind, kTiles, kLargeMemory>) {
     return launch_shape<kKind, kTiles, kLargeMemory>(args, tiles, has, stream);
   }
