@@ -49,8 +49,8 @@ PRODUCT = re.compile(r"product_kernel<(?P<kind>\w+), (?P<panels>\d), (?P<tiles>\
                      r"|expert_product_kernel<(?P<of_expert>\w+), (?P<expert_tiles>\d), \d+>"
                      r"|tile_product_kernel<(?P<of_tile>\w+), (?P<of_warp>\d)>"
                      r"|group_product_kernel<(?P<of_group>\w+)>")
-# Those are empty where there are no groups of warps that multiply.
-GROUPS = "group_product_kernel<"
+# These are empty where there are no groups of warps that multiply (226: kGroupsMemory of product.h).
+GROUPS = re.compile(r"group_product_kernel<.*|(expert_)?product_kernel<.*, 226(, \d)?>")
 WITH_GROUPS = ("sm_90",)
 MULTIPLIES = re.compile(PRODUCT.pattern + r"|attention_kernel<.*>")
 LIMITS = pathlib.Path(__file__).resolve().with_name("sass_limits.json")
@@ -197,7 +197,7 @@ def check(kernels, arch, limits, problems):
         for what, figure in figures.items():
             if figure is not None and allowed[what] is not None and figure > allowed[what]:
                 problems.append(f"{arch}: {name}: {figure} {WORDS[what]}; at most {allowed[what]}")
-        if MULTIPLIES.fullmatch(name) and (arch in WITH_GROUPS or not name.startswith(GROUPS)):
+        if MULTIPLIES.fullmatch(name) and (arch in WITH_GROUPS or not GROUPS.fullmatch(name)):
             if kernel.products() == 0:
                 problems.append(f"{arch}: {name}: no product is a tensor core's")
             if kernel.wide_loads() == 0:
@@ -291,10 +291,15 @@ def self_test():
     assert "16 bytes" in problems_of(kernel_of(loop[0], "LDG.E.64 R4, [R2]", *loop[2:]), attention)[0]
     assert "tensor core" in problems_of(kernel_of("LDGSTS.E.BYPASS.128 [R1], [R2.64]", "EXIT"), attention)[0]
     assert problems_of(kernel_of("FADD R1, R2, R3", "EXIT")) == []
-    empty, problems = dataclasses.replace(kernel_of("EXIT"), name="group_product_kernel<kQ4>"), []
-    check([empty], "sm_80", {}, problems)
-    assert problems == [], problems
-    check([empty], "sm_90", {}, problems)
+    for of_groups in ("group_product_kernel<kQ4>", "product_kernel<kQ4, 2, 2, 226, 0>",
+                      "expert_product_kernel<kQ4, 2, 226>"):
+        empty, problems = dataclasses.replace(kernel_of("EXIT"), name=of_groups), []
+        check([empty], "sm_80", {}, problems)
+        assert problems == [], problems
+        check([empty], "sm_90", {}, problems)
+        assert "tensor core" in problems[0]
+    problems = []
+    check([dataclasses.replace(kernel_of("EXIT"), name="product_kernel<kQ4, 2, 2, 227, 0>")], "sm_80", {}, problems)
     assert "tensor core" in problems[0]
     assert "no loop" in problems_of(kernel_of(*loop[1:3], "EXIT"), name)[0]
     usage = {"k": good}
