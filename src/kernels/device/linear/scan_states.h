@@ -33,8 +33,7 @@ class StateScan {
 
   // Reads what no launch writes; of the state, which comes from far, it says that it will be read.
   SIMT_DEV StateScan(const ScanStates& args, const StateInputs& inputs, int block)
-      : a_(args),
-        layer_(args.layer),
+      : layer_(args.layer),
         shape_(args.layer.shape),
         inputs_(inputs),
         tiles_(shape_.value_dim / kStateTile),
@@ -216,7 +215,6 @@ class StateScan {
     }
   }
 
-  const ScanStates& a_;
   const LinearLayer& layer_;
   const StateShape& shape_;
   const StateInputs& inputs_;
