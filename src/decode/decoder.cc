@@ -52,6 +52,7 @@ Decoder::Decoder(Model& model, KvCache& cache, Drafter* drafter, const DecoderOp
       options_(options),
       verifier_(make_verifier(options.rule)),
       drafts_(drafter, *verifier_, cache, model.config().vocab, options),
+      ahead_(model, cache, drafter, drafts_, options),
       exits_(model, cache, options.max_rows, options.max_nodes),
       pass_(cache, drafter, options.max_rows) {
   reserve_for_needs();
@@ -65,6 +66,7 @@ Decoder::~Decoder() = default;
 
 void Decoder::on_new_needs() {
   pass_.tap(drafter_->needs().tap_layers);
+  ahead_.tap(drafter_->needs().tap_layers);
   reserve_for_needs();
 }
 
@@ -257,7 +259,7 @@ void Decoder::forget(Rounds rounds, Pieces pieces) {
 Status Decoder::run(Rounds rounds, Pieces pieces) {
   exits_.start(rounds);
   clock_.enter(Stage::kDraft);
-  drafts_.draft(rounds, pieces, trees_);
+  drafts_.draft(rounds, pieces, trees_, ahead_.of(rounds, pieces));
   clock_.enter(Stage::kOther);
   drafts_.reserve(rounds, pieces, trees_);
   pass_.clear();

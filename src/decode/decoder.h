@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "decode/decoder_options.h"
 #include "decode/early_exits.h"
+#include "decode/pass_ahead.h"
 #include "decode/pass_builder.h"
 #include "decode/round_drafts.h"
 #include "decode/sequence.h"
@@ -126,6 +127,7 @@ class Decoder {
   DecoderOptions options_;
   std::unique_ptr<Verifier> verifier_;
   RoundDrafts drafts_;
+  PassAhead ahead_;
   EarlyExits exits_;
   StageClock clock_;
   int64_t target_passes_ = 0;

@@ -33,7 +33,8 @@ int RoundDrafts::spare_rows(Rounds sequences, Pieces pieces) const {
   return std::min(rows, logits) - static_cast<int>(sequences.size());
 }
 
-void RoundDrafts::draft(Rounds sequences, Pieces pieces, std::span<TokenTree> trees) {
+void RoundDrafts::draft(Rounds sequences, Pieces pieces, std::span<TokenTree> trees,
+                        DraftsAhead* ahead) {
   requests_.clear();
   const int spare = spare_rows(sequences, pieces);
   for (size_t i = 0; i < sequences.size(); ++i) {
@@ -46,6 +47,7 @@ void RoundDrafts::draft(Rounds sequences, Pieces pieces, std::span<TokenTree> tr
     request.tokens = sequence.tokens;
     request.max_nodes = limit;
     request.tree = &trees[i];
+    request.ahead = ahead;
     if (sequence.options.max_draft_depth > 0) request.max_depth = sequence.options.max_draft_depth;
   }
   if (requests_.empty()) return;

@@ -21,8 +21,10 @@ class RoundDrafts {
               const DecoderOptions& options);
 
   // A tree for each of `rounds`, in a pass with these pieces; those that the rule cannot judge are
-  // left empty, and so are all if the drafter fails.
-  void draft(Rounds rounds, Pieces pieces, std::span<TokenTree> trees);
+  // left empty, and so are all if the drafter fails. `ahead` as DraftRequest::ahead.
+  void draft(Rounds rounds, Pieces pieces, std::span<TokenTree> trees, DraftsAhead* ahead);
+  // For how many of them a draft was asked for.
+  size_t asked() const { return requests_.size(); }
 
   // Room in the cache for the nodes; what does not fit, or what a constraint forbids, is cut.
   // Requires room for the roots and the pieces.

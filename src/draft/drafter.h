@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "core/constraint.h"
 #include "core/forward_batch.h"
+#include "core/found_tokens.h"
 #include "core/sampling_params.h"
 #include "core/token_tree.h"
 #include "draft/target_access.h"
@@ -71,6 +72,22 @@ struct DraftSequence {
   TargetAccess* target = nullptr;
 };
 
+// Hears of drafts whose tokens a device is about to find, so that the pass that verifies them can be
+// put behind them.
+class DraftsAhead {
+ public:
+  // A draft that will be a chain of so many nodes, and the rows behind which their tokens are found,
+  // from the root's child down.
+  struct Chain {
+    SequenceId id = 0;
+    std::span<const int32_t> rows;
+  };
+
+  virtual ~DraftsAhead() = default;
+  // In Drafter::propose(), at most once. The drafts may turn out otherwise all the same.
+  virtual void expect(std::span<const Chain> chains, const FoundTokens& found) = 0;
+};
+
 struct DraftRequest {
   SequenceId id = 0;
   // All committed tokens from position 0; the last is the root. Only grows from call to call.
@@ -83,6 +100,9 @@ struct DraftRequest {
   // them bring a token. The same for all requests of a call.
   int other_rows = 0;
   int other_tokens = 0;
+  // Who hears of drafts early. Null: nobody, as where what is drafted may not be what is verified.
+  // The same for all requests of a call.
+  DraftsAhead* ahead = nullptr;
   // Out, arrives 0: tokens that the drafter has yet to read before it drafts for this sequence. It
   // reads no more in a call than others can wait for.
   int unread = 0;

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "core/forward_batch.h"
+#include "core/found_tokens.h"
 #include "core/model_config.h"
 #include "format/model_file.h"
 #include "kernels/backend.h"
@@ -80,6 +81,14 @@ class Model {
   // boundary, and returns the outputs that rows asked for; they hold until the next pass. Allocates
   // nothing.
   virtual ForwardOutputs forward(const ForwardBatch& batch, KvCache& cache) = 0;
+  // Of a model on a device: begins a pass whose tokens the device is about to find, behind that.
+  // `rows` [row]: among the rows of what is found, -1: the token is known. A forward() of the same
+  // batch with the tokens that were found then gives its outputs, and one of another batch is a
+  // pass of its own. False: nothing was begun, as where this is not for such models.
+  virtual bool begin(const ForwardBatch& /*batch*/, KvCache& /*cache*/,
+                     const FoundTokens& /*found*/, std::span<const int32_t> /*rows*/) {
+    return false;
+  }
 
   virtual ModelParts parts() const { return {}; }
   virtual DeviceParts device_parts() const { return {}; }

@@ -79,11 +79,7 @@ Status Transformer::allocate() {
 }
 
 void Transformer::embed_row(const BatchRow& row, float* x) {
-  embed_token(weights_, row.token, x);
-  if (blueprint_.embedding_scale != 1.0) {
-    const auto scale = static_cast<float>(blueprint_.embedding_scale);
-    for (int i = 0; i < config_.hidden; ++i) x[i] *= scale;
-  }
+  embed_token(weights_, blueprint_, row.token, x);
   if (blueprint_.learned_positions) {
     dequantize(weights_.positions.view.dtype, weights_.positions.view.row(row.position),
                config_.hidden, position_.data());

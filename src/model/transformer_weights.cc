@@ -543,4 +543,12 @@ void embed_token(const TransformerWeights& weights, int32_t token, float* out) {
   dequantize(table.dtype, table.row(token), table.shape[0], out);
 }
 
+void embed_token(const TransformerWeights& weights, const Blueprint& blueprint, int32_t token,
+                 float* out) {
+  embed_token(weights, token, out);
+  if (blueprint.embedding_scale == 1.0) return;
+  const auto scale = static_cast<float>(blueprint.embedding_scale);
+  for (int i = 0; i < blueprint.config.hidden; ++i) out[i] *= scale;
+}
+
 }  // namespace aerie

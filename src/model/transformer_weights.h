@@ -137,5 +137,8 @@ struct TransformerWeights {
 
 // The token's row of the embedding as the table has it: no scale, no position. [hidden]
 void embed_token(const TransformerWeights& weights, int32_t token, float* out);
+// The same with the scale: what the first layer reads, but for positions.
+void embed_token(const TransformerWeights& weights, const Blueprint& blueprint, int32_t token,
+                 float* out);
 
 }  // namespace aerie

@@ -214,6 +214,12 @@ std::unique_ptr<Drafter> head_drafter(const Setting& setting, const Model& targe
   run.max_positions = setting.positions;
   run.pool = &test::pool_of(setting.threads);
   run.cache_type = setting.cache_type;
+  // As the engine has it: what the device ranked is not ranked again, of logits that would be
+  // brought over for it.
+  if (setting.device != nullptr) {
+    run.drafter.backend = kernels::backend(kernels::best_isa());
+    run.drafter.pool = run.pool;
+  }
   return setting.head->drafter(target, run);
 }
 

@@ -47,6 +47,8 @@ class IdleDevice final : public device::Device {
   void copy_out(void*, const void*, size_t) override {}
   void clear(void*, size_t) override {}
   bool wait() override { return true; }
+  void mark() override {}
+  bool wait_for_mark() override { return true; }
   const char* error() override { return ""; }
   void begin_graph() override {}
   device::Graph* end_graph() override { return nullptr; }

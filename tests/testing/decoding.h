@@ -23,6 +23,10 @@ class CheckedModel : public Model {
   const ModelConfig& config() const override { return model_.config(); }
   int64_t weight_bytes() const override { return model_.weight_bytes(); }
   ForwardOutputs forward(const ForwardBatch& batch, KvCache& cache) override;
+  bool begin(const ForwardBatch& batch, KvCache& cache, const FoundTokens& found,
+             std::span<const int32_t> rows) override {
+    return model_.begin(batch, cache, found, rows);
+  }
   ModelConfig cache_config() const override { return model_.cache_config(); }
   KvCache::Planes cache_planes() const override { return model_.cache_planes(); }
   int layers_here() const override { return model_.layers_here(); }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <filesystem>
 #include <map>
 #include <utility>
@@ -72,8 +73,10 @@ std::unique_ptr<Drafter> TinyHead::drafter(const Model& model, const TinyHeadRun
   options.drafter.method = head_family_method(family_);
   options.drafter.vocab = model.config().vocab;
   options.drafter.max_rows = 48;  // the prompt takes several passes
+  const auto sequences = static_cast<unsigned>(options.drafter.max_sequences);
   options.drafter.max_logits =
-      std::max(most_nodes_in_pass(options.drafter), draft_depth(options.drafter));
+      std::max(most_nodes_in_pass(options.drafter),
+               draft_depth(options.drafter) * static_cast<int>(std::bit_ceil(sequences)));
   options.max_positions = run.max_positions;
   options.cache_type = run.cache_type;
   HeadTarget target;

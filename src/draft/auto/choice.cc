@@ -185,6 +185,7 @@ void Choice::propose_on_paper(std::span<const DraftRequest> requests) {
     DraftRequest request = requests[i];
     trees_[i].clear();
     request.tree = &trees_[i];
+    request.ahead = nullptr;
     requests_[static_cast<size_t>(shadow)].push_back(request);
   }
   for (size_t i = 0; i < drafters_.size(); ++i) {

@@ -132,6 +132,7 @@ Status Combined::propose(std::span<DraftRequest> requests) {
       asked_.push_back(requests[i]);
       asked_.back().max_nodes = nodes;
       asked_.back().tree = &trees_[i];
+      asked_.back().ahead = nullptr;  // others' nodes are verified beside its
       asked_of_.push_back(i);
     }
     if (asked_.empty()) continue;

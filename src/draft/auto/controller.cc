@@ -293,6 +293,7 @@ Status Controller::ask(size_t index, std::span<DraftRequest> requests, int max_d
     DraftRequest& copy = asked_.emplace_back(request);
     copy.tree = &record.tree;
     copy.max_depth = std::min(request.max_depth, max_depth);
+    copy.ahead = nullptr;  // what is verified is chosen when it is there
   }
   if (asked_.empty()) return {};
   const double start = options_.clock();

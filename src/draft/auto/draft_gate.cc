@@ -379,10 +379,12 @@ void Gate::find_asked(std::span<const DraftRequest> requests) {
 
 Status Gate::ask(std::span<const DraftRequest> requests) {
   asked_.clear();
+  const bool chooses = goes_by_word();
   for (const Offer& offer : offers_) {
     DraftRequest& copy = asked_.emplace_back(requests[offer.request]);
     State& at = state(copy.id);
     copy.tree = &at.record.tree;
+    if (chooses) copy.ahead = nullptr;
     at.asked = true;
     at.tenant().idle = 0.0;
   }

@@ -30,6 +30,8 @@ class DeviceMachine final : public HeadMachine {
   Status attach(KvCache& cache) override { return planes_.add(cache); }
   int64_t level_bytes(int levels) const override;
   Status allow_levels(int levels, const EmbedLogit& embed) override;
+  int64_t found_bytes() const override;
+  Status allow_found(std::span<const int32_t> target_ids) override;
 
   Expected<HeadRows> allocate(HeadWhich which, int64_t width) override;
   Inputs begin(const HeadPass& pass, KvCache& cache, int program, int64_t features,
@@ -93,6 +95,7 @@ class DeviceMachine final : public HeadMachine {
   void place_levels();
   void run_level(size_t level, const std::function<void(const Inputs&)>& of_level);
   void know(int program, const std::function<void()>& operations);
+  bool wait();
   HeadOutputs bring_back();
   HeadOutputs failed() const;
 
@@ -120,6 +123,8 @@ class DeviceMachine final : public HeadMachine {
   PassGraphs graphs_;
 
   LevelInputs level_inputs_;
+  DeviceMemory target_table_;  // FoundTokens::table
+  std::span<const int32_t> target_ids_;
   int most_levels_ = 0;
   int64_t bytes_of_level_ = 0;  // of its input
 
@@ -129,6 +134,7 @@ class DeviceMachine final : public HeadMachine {
   std::vector<int32_t> level_rows_;  // HeadOutputs'
   PassShape shape_;
   KvCache* cache_ = nullptr;
+  const WhileFound* while_found_ = nullptr;  // null: nobody is told
   // What operations are for: shape_, or a level of it; and where its outputs begin.
   const PassShape* now_ = &shape_;
   PassShape level_shape_;
@@ -211,6 +217,9 @@ HeadMachine::Inputs DeviceMachine::begin(const HeadPass& pass, KvCache& cache, i
     status_ = internal_error("a head's pass wants {} rows' logits, and has room for {}",
                              sizes_of_pass_.wanted, wanted_room());
   }
+  const bool tells = target_table_.size() > 0 && sizes_of_pass_.rows <= device::kFewRows &&
+                     levels_.size() == pass.level_count;
+  while_found_ = tells && pass.while_found ? &pass.while_found : nullptr;
   shape_.levels.clear();
   shape_.sizes = sizes_of_pass_;
   shape_.first_layer = program;
@@ -239,6 +248,25 @@ Status DeviceMachine::allow_levels(int levels, const EmbedLogit& embed) {
   AERIE_RETURN_IF_ERROR(input().allow_levels(levels));
   AERIE_RETURN_IF_ERROR(level_inputs_.allocate(device_, sizes_, embed));
   most_levels_ = levels;
+  return {};
+}
+
+int64_t DeviceMachine::found_bytes() const {
+  if (top_.width() == 0 || sizes_.outputs != 1) return 0;
+  return int64_t{sizes_.vocab} * target_.config->hidden * 4;
+}
+
+Status DeviceMachine::allow_found(std::span<const int32_t> target_ids) {
+  if (found_bytes() == 0) return HeadMachine::allow_found(target_ids);
+  target_ids_ = target_ids;
+  const auto fill = [&](size_t logit, void* to) {
+    const auto token = target_ids.empty() ? static_cast<int32_t>(logit) : target_ids[logit];
+    embed_token(*target_.parts.weights, *target_.parts.blueprint, token, static_cast<float*>(to));
+  };
+  const size_t width = static_cast<size_t>(target_.config->hidden) * sizeof(float);
+  AERIE_ASSIGN_OR_RETURN(target_table_,
+                         DeviceMemory::filled(device_, static_cast<size_t>(sizes_.vocab), width,
+                                              "the target's embeddings of drafted tokens", fill));
   return {};
 }
 
@@ -327,6 +355,18 @@ HeadOutputs DeviceMachine::failed() const {
   return out;
 }
 
+// For the pass, and nothing that comes behind it.
+bool DeviceMachine::wait() {
+  if (while_found_ == nullptr) return device_.wait();
+  FoundTokens found;
+  found.device = {out_.as<float>(), out_stride(), target_table_.as<float>(), sizes_.vocab};
+  found.host = brought_.as<float>();
+  found.target_ids = target_ids_;
+  device_.mark();
+  (*while_found_)(found, std::span(level_rows_).first(levels_.size()));
+  return device_.wait_for_mark();
+}
+
 HeadOutputs DeviceMachine::bring_back() {
   auto wanted = static_cast<size_t>(sizes_of_pass_.wanted);
   if (!levels_.empty()) {
@@ -335,7 +375,7 @@ HeadOutputs DeviceMachine::bring_back() {
   device_.copy_out(brought_.as<void>(), out_.as<void>(),
                    wanted * static_cast<size_t>(out_stride()) * sizeof(float));
   logits_.start(all_logits_.as<float>(), wanted * static_cast<size_t>(sizes_.outputs));
-  if (!device_.wait()) {
+  if (!wait()) {
     status_ = internal_error("{}", device_.error());
     return failed();
   }

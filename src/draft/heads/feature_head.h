@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <span>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "base/status.h"
 #include "core/best_token.h"
 #include "core/forward_batch.h"
+#include "core/found_tokens.h"
 #include "core/model_config.h"
 #include "kv/kv_cache.h"
 
@@ -24,6 +26,11 @@ struct HeadLevel {
   ForwardBatch batch;           // of sequences of the pass
   std::vector<int32_t> behind;  // [row]: which of the rows that want logits it is behind
 };
+
+// What is found behind the rows of a pass that want logits, and where the rows of each of its
+// levels begin among them (HeadOutputs::level_rows).
+using WhileFound =
+    std::function<void(const FoundTokens& found, std::span<const int32_t> level_rows)>;
 
 struct HeadPass {
   // `token` of a row is the one behind its position. Rows of committed positions come as chains,
@@ -41,6 +48,10 @@ struct HeadPass {
   // committed positions, and once FeatureHead::allow_levels() made room.
   std::vector<HeadLevel> levels;
   size_t level_count = 0;
+  // Called while a device computes the pass, levels and all, once FeatureHead::allow_found() made
+  // room: what it puts on the device's stream comes behind the pass, which does not wait for it.
+  // Left out where the levels are. None: {}.
+  WhileFound while_found;
 
   std::span<const HeadLevel> levels_behind() const { return std::span(levels).first(level_count); }
   HeadLevel& add_level() {
@@ -56,6 +67,7 @@ struct HeadPass {
     features.clear();
     depth = 0;
     block = false;
+    while_found = nullptr;
   }
 };
 
@@ -134,6 +146,9 @@ class FeatureHead {
   // otherwise.
   virtual int64_t level_bytes(int /*levels*/) const { return 0; }
   virtual Status allow_levels(int /*levels*/) { return {StatusCode::kUnsupported, "no levels"}; }
+  // The same for HeadPass::while_found, after allow_levels() if that is called.
+  virtual int64_t found_bytes() const { return 0; }
+  virtual Status allow_found() { return {StatusCode::kUnsupported, "no tokens"}; }
 
   // Computes the rows, writing their keys and values to their slots.
   virtual HeadOutputs forward(const HeadPass& pass, KvCache& cache) = 0;

@@ -41,7 +41,7 @@ class FeatureNetwork final : public DraftNetwork {
   bool will_share(int place) const override {
     return !head_->remembers() && (!reads_all_ || (place >= 0 && has_all(at(place))));
   }
-  void begin() override;
+  void begin(DraftsAhead* ahead) override;
   int start(int place, std::span<const int32_t> tokens, int run, int depth) override;
   void expect_chain(int place, int rows) override { at(place).expected = rows; }
   int root_rows(int place) const override {
@@ -58,6 +58,7 @@ class FeatureNetwork final : public DraftNetwork {
 
  private:
   struct State {
+    SequenceId id = 0;
     std::string tenant;
     KvCache::Id cache = -1;  // what is committed there has been read
     int first = 0;           // the position that the cache begins with
@@ -97,7 +98,9 @@ class FeatureNetwork final : public DraftNetwork {
   HeadOutputs pass();
   void keep_hidden(const HeadOutputs& outputs);
   int levels_of_pass() const;
+  bool are_chains() const;
   void add_levels();
+  void tell(const FoundTokens& found, std::span<const int32_t> level_rows);
   HeadOutputs rows_ahead(int first);
   DraftOutputs as_outputs(const HeadOutputs& outputs, int rows) const;
 
@@ -110,13 +113,17 @@ class FeatureNetwork final : public DraftNetwork {
   std::vector<State> states_;
   Status status_;  // of the first pass that failed: the device is lost then
   LogitSource* source_ = nullptr;
+  int most_levels_ = 0;  // that can follow a pass
+  bool tells_ = false;   // of what is found (HeadPass::while_found)
   // Of the draft under way.
-  int most_levels_ = 0;     // that can follow a pass
+  DraftsAhead* told_ = nullptr;
   size_t started_ = 0;      // sequences
   std::vector<int> roots_;  // places of them in the pass
   RowsAhead ahead_;
   // Scratch.
   std::vector<int32_t> chain_slots_;
+  std::vector<int32_t> chain_rows_;
+  std::vector<DraftsAhead::Chain> chains_;
   HeadPass pass_;
   HeadPass reading_;             // committed positions ahead of a pass of blocks
   std::vector<float*> keepers_;  // for rows that want logits: where their hidden state goes
@@ -141,9 +148,13 @@ FeatureNetwork::FeatureNetwork(std::unique_ptr<FeatureHead> head, KvCache cache,
 Status FeatureNetwork::attach() {
   AERIE_RETURN_IF_ERROR(head_->attach(cache_));
   const int levels = depths_ > 1 || !options_.ahead ? 0 : levels_behind(options_.drafter);
-  if (levels == 0 || !head_->allow_levels(levels).ok()) return {};
-  most_levels_ = levels;
+  if (levels > 0 && head_->allow_levels(levels).ok()) most_levels_ = levels;
+  // Where there are no levels one row is a chain.
+  const bool are_chains = levels_behind(options_.drafter) == most_levels_;
+  tells_ = depths_ == 1 && options_.tells && are_chains && head_->allow_found().ok();
   const size_t places = states_.size();
+  chain_rows_.reserve(places * static_cast<size_t>(most_levels_ + 1));
+  chains_.reserve(places);
   ahead_.reserve(static_cast<size_t>(most_levels_), places);
   roots_.reserve(places);
   chain_slots_.reserve(places * static_cast<size_t>(most_levels_));
@@ -174,6 +185,7 @@ void FeatureNetwork::keep(int place, std::span<const int32_t> tokens) {
 
 Status FeatureNetwork::open(int place, const DraftSequence& sequence) {
   State state;
+  state.id = sequence.id;
   state.tenant = sequence.tenant;
   AERIE_ASSIGN_OR_RETURN(state.cache, cache_.open());
   const NetworkDrafterOptions& drafter = options_.drafter;
@@ -246,7 +258,8 @@ void FeatureNetwork::add_masks(const State& state, int entry) {
   }
 }
 
-void FeatureNetwork::begin() {
+void FeatureNetwork::begin(DraftsAhead* ahead) {
+  told_ = ahead;
   ahead_.clear();
   roots_.clear();
   started_ = 0;
@@ -279,7 +292,7 @@ void FeatureNetwork::add_root(int place) {
   cache_.commit_first(state.cache, state.waiting);
   if (is_block) add_block(state);
   state.waiting = 0;
-  if (most_levels_ > 0) roots_.push_back(place);
+  if (most_levels_ > 0 || tells_) roots_.push_back(place);
 }
 
 void FeatureNetwork::add_node(int place, const LevelTree& tree, int32_t node) {
@@ -307,6 +320,14 @@ int FeatureNetwork::levels_of_pass() const {
     levels = std::max(levels, at(place).expected - 1);
   }
   return std::min(levels, most_levels_);
+}
+
+// Whether all drafts are chains, which end with the pass.
+bool FeatureNetwork::are_chains() const {
+  if (roots_.empty() || roots_.size() != started_ || roots_.size() != keepers_.size()) return false;
+  return std::ranges::all_of(roots_, [&](int place) {
+    return at(place).expected > 0 && at(place).expected <= most_levels_ + 1;
+  });
 }
 
 // Chains behind the roots: the rows of their nodes, each behind its parent's.
@@ -351,6 +372,25 @@ void FeatureNetwork::add_levels() {
   }
 }
 
+// Once the levels are there: whoever waits for chains hears where their tokens will be.
+void FeatureNetwork::tell(const FoundTokens& found, std::span<const int32_t> level_rows) {
+  chain_rows_.clear();
+  chains_.clear();
+  for (size_t i = 0; i < roots_.size(); ++i) {
+    const State& state = at(roots_[i]);
+    const size_t first = chain_rows_.size();
+    chain_rows_.push_back(static_cast<int32_t>(i));
+    for (int depth = 1; depth < state.expected; ++depth) {
+      const auto level = static_cast<size_t>(depth);
+      const std::vector<int>& places = ahead_.places(level);
+      const auto row = std::ranges::find(places, roots_[i]) - places.begin();
+      chain_rows_.push_back(level_rows[level - 1] + static_cast<int32_t>(row));
+    }
+    chains_.push_back({state.id, std::span(chain_rows_).subspan(first)});
+  }
+  told_->expect(chains_, found);
+}
+
 // The rows that the pass would compute, which are there.
 HeadOutputs FeatureNetwork::rows_ahead(int first) {
   const HeadOutputs outputs = ahead_.rows(first, static_cast<int>(keepers_.size()));
@@ -388,6 +428,11 @@ DraftOutputs FeatureNetwork::run() {
   if (const int first = ahead_.take(); first >= 0) return as_outputs(rows_ahead(first), wanted);
   ahead_.clear();
   add_levels();
+  if (tells_ && told_ != nullptr && are_chains()) {
+    pass_.while_found = [this](const FoundTokens& found, std::span<const int32_t> level_rows) {
+      tell(found, level_rows);
+    };
+  }
   const Status read = reading_.batch.rows.empty() ? Status() : forward(reading_).status;
   const HeadOutputs outputs = pass();
   roots_.clear();

@@ -20,6 +20,9 @@ struct FeatureNetworkOptions {
   // Where the head can, chains are drafted as levels that follow the roots' pass without the host
   // (FeatureHead::allow_levels()), if there is memory for that.
   bool ahead = true;
+  // Whether the target's pass may be put behind chains while they are computed, where the head's
+  // machine can and there is memory (FeatureHead::allow_found()).
+  bool tells = true;
 };
 
 // Levels behind the roots' pass that drafts have which are chains; 0: they are trees.

@@ -105,6 +105,11 @@ class HeadMachine {
   virtual Status allow_levels(int /*levels*/, const EmbedLogit& /*embed*/) {
     return {StatusCode::kUnsupported, "no levels"};
   }
+  // FeatureHead's, of logits that stand for these of the target's tokens.
+  virtual int64_t found_bytes() const { return 0; }
+  virtual Status allow_found(std::span<const int32_t> /*target_ids*/) {
+    return {StatusCode::kUnsupported, "no tokens"};
+  }
 
   // Room for as many rows as there can be, zeros. For create functions of heads.
   virtual Expected<HeadRows> allocate(HeadWhich which, int64_t width) = 0;
@@ -174,6 +179,8 @@ class MachineHead : public FeatureHead {
       embedding()->row(ids.empty() ? logit : ids[static_cast<size_t>(logit)], out);
     });
   }
+  int64_t found_bytes() const override { return machine_->found_bytes(); }
+  Status allow_found() override { return machine_->allow_found(target_ids()); }
 
  protected:
   // Of HeadSizes::takes_levels; null: it does not.

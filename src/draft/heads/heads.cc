@@ -139,6 +139,8 @@ Expected<std::unique_ptr<DraftNetwork>> make_network(const Making& making, HeadF
   const int levels = levels_behind(options.drafter);
   const int64_t for_levels = levels > 0 ? head->level_bytes(levels) : 0;
   options.ahead = for_levels > 0 && check_memory(0, for_levels).ok();
+  const int64_t for_found = levels == 0 || options.ahead ? head->found_bytes() : 0;
+  options.tells = for_found > 0 && check_memory(0, for_found).ok();
   return make_feature_network(std::move(head), options);
 }
 

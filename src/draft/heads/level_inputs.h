@@ -37,25 +37,14 @@ class LevelInputs {
     sizes_ = sizes;
     const auto width = static_cast<size_t>(sizes.embedded);
     const auto vocab = static_cast<size_t>(sizes.vocab);
-    AERIE_ASSIGN_OR_RETURN(DeviceMemory table,
-                           DeviceMemory::allocate(device, vocab * width * 2, kWhat));
     const size_t inputs = device::kFewRows * (static_cast<size_t>(sizes.handed) + width);
     AERIE_ASSIGN_OR_RETURN(inputs_, DeviceMemory::allocate(device, inputs * 4, kWhat));
-    const size_t at_once = std::clamp<size_t>(kStaged / (width * 2), 1, vocab);
-    AERIE_ASSIGN_OR_RETURN(
-        const DeviceMemory staged,
-        DeviceMemory::allocate(device, at_once * width * 2, kWhat, DeviceMemory::Of::kHost));
     std::vector<float> row(width);
-    for (size_t first = 0; first < vocab; first += at_once) {
-      const size_t count = std::min(at_once, vocab - first);
-      for (size_t i = 0; i < count; ++i) {
-        embed(static_cast<int>(first + i), row.data());
-        std::ranges::transform(row, staged.as<uint16_t>() + i * width, f32_to_bf16);
-      }
-      device.copy_in(table.as<uint16_t>() + first * width, staged.as<void>(), count * width * 2);
-      if (!device.wait()) return internal_error("{}", device.error());
-    }
-    table_ = std::move(table);
+    const auto fill = [&](size_t logit, void* to) {
+      embed(static_cast<int>(logit), row.data());
+      std::ranges::transform(row, static_cast<uint16_t*>(to), f32_to_bf16);
+    };
+    AERIE_ASSIGN_OR_RETURN(table_, DeviceMemory::filled(device, vocab, width * 2, kWhat, fill));
     return {};
   }
   bool is_there() const { return table_.size() > 0; }
@@ -87,8 +76,6 @@ class LevelInputs {
   }
 
  private:
-  static constexpr size_t kStaged = size_t{4} << 20;  // bytes that are brought over at once
-
   device::Device* device_ = nullptr;
   HeadSizes sizes_;
   DeviceMemory table_;   // bfloat16 [vocab][embedded]

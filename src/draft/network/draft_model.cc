@@ -47,7 +47,7 @@ class ModelNetwork final : public DraftNetwork {
     return static_cast<int>(tokens.size()) - 1;
   }
   void keep(int place, std::span<const int32_t> tokens) override;
-  void begin() override {
+  void begin(DraftsAhead* /*ahead*/) override {
     if (status_.ok() && !status().ok()) fail(status());  // of logits that were asked for
     readable_ = options_.max_rows;
     source_ = nullptr;

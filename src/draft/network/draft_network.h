@@ -76,8 +76,9 @@ class DraftNetwork {
   // does not read.
   virtual bool will_share(int /*place*/) const { return true; }
 
-  // A call for drafts begins: what start() reads for all of them is no more than a pass.
-  virtual void begin() {}
+  // A call for drafts begins: what start() reads for all of them is no more than a pass. `ahead`:
+  // who hears of them while they are computed, where they are (DraftRequest::ahead); null: nobody.
+  virtual void begin(DraftsAhead* /*ahead*/) {}
   // Begins a draft behind `tokens` (Drafter's, the last is the root), which stay where they are
   // until observe(), of at most `run` nodes that are run, the deepest at `depth`. Reads what is too
   // much for a pass with others. The depth that can be had, which may be less; 0: none, or none

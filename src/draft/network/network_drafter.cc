@@ -378,7 +378,7 @@ void NetworkDrafter::finish(const Active& active) {
 
 Status NetworkDrafter::propose(std::span<DraftRequest> requests) {
   active_.clear();
-  network_->begin();
+  network_->begin(requests.empty() ? nullptr : requests.front().ahead);
   for (DraftRequest& request : requests) {
     Active active;
     if (activate(request, active)) active_.push_back(active);

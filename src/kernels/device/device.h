@@ -460,13 +460,15 @@ struct Top {
 struct NextRows {
   const int32_t* rows = nullptr;
   int most_rows = 0;
-  const int32_t* behind = nullptr;  // [row]: which of those
+  const int32_t* behind = nullptr;  // [row]: which of those; negative: its row stays as it is
   const float* found = nullptr;     // Top::out of them, with each == 1
   int64_t found_stride = 0;
   const float* handed = nullptr;  // [of those][handed_width], found_stride apart
   int handed_width = 0;
-  const uint16_t* table = nullptr;  // bfloat16 [tokens][width]: embeddings
-  int tokens = 0;                   // at least Top::n
+  // [tokens][width]: embeddings, in bfloat16 or in floats; the other is null.
+  const uint16_t* table = nullptr;
+  const float* wide_table = nullptr;
+  int tokens = 0;  // at least Top::n
   int width = 0;
   float* out = nullptr;  // [row][out_stride]
   int64_t out_stride = 0;
@@ -499,6 +501,10 @@ class Device {
   virtual void clear(void* memory, size_t bytes) = 0;
   // All that was put on the stream is done; false: error().
   virtual bool wait() = 0;
+  // The same of what had been put on it when mark() was called last: the device goes on with the
+  // rest. Not while work is written down.
+  virtual void mark() = 0;
+  virtual bool wait_for_mark() = 0;
   // "" while there was none.
   virtual const char* error() = 0;
 
@@ -535,7 +541,7 @@ class Device {
   // Seconds that the stream takes for what is put on it between these; waits.
   virtual void start_clock() = 0;
   virtual double stop_clock() = 0;
-  // Whether the device's own time for graphs is taken, which costs some itself: of the last one
+  // Whether the device's own time for graphs is taken, which costs some itself: of the last two
   // before each wait. The seconds of those so far.
   virtual void time_graphs(bool timed) = 0;
   virtual double graph_seconds() = 0;

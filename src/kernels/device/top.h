@@ -133,6 +133,7 @@ __global__ void __launch_bounds__(kRowThreads)
     next_rows_kernel(const __grid_constant__ NextRows a) {
   const int row = row_of_block(a.rows);
   if (row < 0) return;
+  if (a.behind[row] < 0) return;
   const int64_t at = a.behind[row] * a.found_stride;
   float* out = a.out + row * a.out_stride;
   const float* handed = a.handed + at;
@@ -142,9 +143,10 @@ __global__ void __launch_bounds__(kRowThreads)
   // Of logits that are no numbers there is no best one, and what is found is some token all the
   // same.
   const auto token = static_cast<int64_t>(simt::bits_of(a.found[at]));
-  const uint16_t* embedding = a.table + (token < a.tokens ? token : 0) * a.width;
+  const int64_t first = (token < a.tokens ? token : 0) * a.width;
   for (int n = static_cast<int>(threadIdx.x); n < a.width; n += kRowThreads) {
-    out[a.handed_width + n] = simt::from_bf16(embedding[n]);
+    out[a.handed_width + n] = a.wide_table != nullptr ? a.wide_table[first + n]
+                                                      : simt::from_bf16(a.table[first + n]);
   }
 }
 

@@ -302,10 +302,11 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return call_device([&](Device& d) {
     if (event == nullptr) return cudaErrorInvalidResourceHandle;
-    ++d.counts.waits;
     // Not recorded, or of a stream that was destroyed and so has ended.
-    if (event->stream == nullptr || !exists(d, event->stream)) return cudaSuccess;
-    return run_stream(d, *event->stream, event->position);
+    const bool ended = event->stream == nullptr || !exists(d, event->stream);
+    const bool is_last = ended || event->position == event->stream->added;
+    ++(is_last ? d.counts.waits : d.counts.short_waits);
+    return ended ? cudaSuccess : run_stream(d, *event->stream, event->position);
   });
 }
 

@@ -31,14 +31,15 @@ struct Counts {
   long launches = 0;        // of kernels, those of graphs included, as they are put into a stream
   long graph_launches = 0;  // of whole graphs
   long copies = 0;          // and settings of memory, likewise
-  long waits = 0;           // for a stream, an event or the device
+  long waits = 0;           // for a stream, an event or the device, until that has nothing to do
+  long short_waits = 0;     // for an event behind which there is more to do
   long switches = 0;        // between emulated threads
 };
 Counts counts();
 // What was counted between b and a.
 inline Counts operator-(const Counts& a, const Counts& b) {
   return {a.launches - b.launches, a.graph_launches - b.graph_launches, a.copies - b.copies,
-          a.waits - b.waits, a.switches - b.switches};
+          a.waits - b.waits, a.short_waits - b.short_waits, a.switches - b.switches};
 }
 
 }  // namespace simt

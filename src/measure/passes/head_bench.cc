@@ -74,7 +74,7 @@ class TimedNetwork final : public DraftNetwork {
     return inner_->reusable(tokens, tenant);
   }
   bool will_share(int place) const override { return inner_->will_share(place); }
-  void begin() override { inner_->begin(); }
+  void begin(DraftsAhead* ahead) override { inner_->begin(ahead); }
   int unread(int place) const override { return inner_->unread(place); }
   void keep(int place, std::span<const int32_t> tokens) override { inner_->keep(place, tokens); }
   int start(int place, std::span<const int32_t> tokens, int run, int depth) override {

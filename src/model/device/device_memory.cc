@@ -1,5 +1,6 @@
 #include "model/device/device_memory.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/errors.h"
@@ -8,6 +9,7 @@ namespace aerie {
 namespace {
 
 constexpr double kMiB = 1024.0 * 1024.0;
+constexpr size_t kStaged = size_t{4} << 20;  // bytes that are brought over at once
 
 }  // namespace
 
@@ -33,6 +35,22 @@ Expected<DeviceMemory> DeviceMemory::allocate(device::Device& device, size_t byt
     std::memset(memory.data_, 0, bytes);
   } else {
     device.clear(memory.data_, bytes);
+  }
+  return memory;
+}
+
+Expected<DeviceMemory> DeviceMemory::filled(
+    device::Device& device, size_t rows, size_t bytes, std::string_view what,
+    const std::function<void(size_t row, void* to)>& fill) {
+  AERIE_ASSIGN_OR_RETURN(DeviceMemory memory, allocate(device, rows * bytes, what));
+  const size_t at_once = std::min(std::max<size_t>(kStaged / bytes, 1), rows);
+  AERIE_ASSIGN_OR_RETURN(const DeviceMemory staged,
+                         allocate(device, at_once * bytes, what, Of::kHost));
+  for (size_t first = 0; first < rows; first += at_once) {
+    const size_t count = std::min(at_once, rows - first);
+    for (size_t i = 0; i < count; ++i) fill(first + i, staged.as<std::byte>() + i * bytes);
+    device.copy_in(memory.as<std::byte>() + first * bytes, staged.as<void>(), count * bytes);
+    if (!device.wait()) return internal_error("{}", device.error());
   }
   return memory;
 }

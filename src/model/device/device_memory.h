@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -28,6 +29,11 @@ class DeviceMemory {
   // Zeros. kResourceExhausted, saying what it is for, how much it is and what there is.
   static Expected<DeviceMemory> allocate(device::Device& device, size_t bytes,
                                          std::string_view what, Of of = Of::kDevice);
+  // Device memory of `rows` rows of `bytes` bytes, each as fill(row, to) writes it. Waits for the
+  // device.
+  static Expected<DeviceMemory> filled(device::Device& device, size_t rows, size_t bytes,
+                                       std::string_view what,
+                                       const std::function<void(size_t row, void* to)>& fill);
   ~DeviceMemory() { reset(); }
   DeviceMemory(DeviceMemory&& other) noexcept { *this = std::move(other); }
   DeviceMemory& operator=(DeviceMemory&& other) noexcept {

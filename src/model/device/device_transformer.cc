@@ -12,6 +12,7 @@
 #include "model/device/device_planes.h"
 #include "model/device/device_runner.h"
 #include "model/device/device_weights.h"
+#include "model/device/pass/begun_pass.h"
 #include "model/device/pass/pass_graphs.h"
 
 namespace aerie {
@@ -39,6 +40,8 @@ class DeviceTransformer final : public Model {
   DeviceParts device_parts() const override { return {&device_, {&blueprint_, &weights_.host}}; }
   int64_t weight_bytes() const override { return weights_.pool.bytes(); }
   ForwardOutputs forward(const ForwardBatch& batch, KvCache& cache) override;
+  bool begin(const ForwardBatch& batch, KvCache& cache, const FoundTokens& found,
+             std::span<const int32_t> rows) override;
   KvCache::Planes cache_planes() const override { return KvCache::Planes::kElsewhere; }
   Status attach(KvCache& cache, std::span<const int32_t>) override { return planes_.add(cache); }
   void detach(KvCache& cache) override {
@@ -48,13 +51,17 @@ class DeviceTransformer final : public Model {
 
  private:
   void embed(const ForwardBatch& batch);
+  void embed_found();
   PassShape shape_of(const ForwardBatch& batch, const PassSizes& sizes) const;
   Expected<PassSizes> build(const ForwardBatch& batch, const KvCache& cache);
   bool reads_experts(const ForwardBatch& batch) const;
-  void bring_best(size_t wanted, size_t launched);
-  void read_best(size_t wanted, size_t launched, ForwardOutputs& out);
-  void bring_back(const ForwardBatch& batch, const PassSizes& sizes, const PassSizes& launched,
-                  ForwardOutputs& out);
+  void bring_best();
+  void read_best(ForwardOutputs& out);
+  void launch(const ForwardBatch& batch, KvCache& cache, const FoundTokens::Place& found);
+  size_t state_floats() const;
+  size_t tap_floats(const ForwardBatch& batch) const;
+  void bring_back(const ForwardBatch& batch);
+  void read(const ForwardBatch& batch, ForwardOutputs& out);
 
   const ModelFile& file_;
   Blueprint blueprint_;
@@ -66,7 +73,12 @@ class DeviceTransformer final : public Model {
   DevicePlanes planes_;
   PassGraphs graphs_;
   DeviceLogits logits_;
-  std::vector<int> state_planes_;            // of the layers that the pass under way runs
+  // Of the pass under way: how much there is of it, what is launched for it, and the planes of
+  // states of the layers that it runs.
+  PassSizes sizes_;
+  PassShape shape_;
+  std::vector<int> state_planes_;
+  BegunPass begun_;
   DeviceMemory states_, taps_, best_parts_;  // of the host
   DeviceMemory expert_reads_;                // the same; of models with experts alone
   std::vector<BestToken> best_;
@@ -85,6 +97,7 @@ Status DeviceTransformer::allocate() {
   const auto found = static_cast<size_t>(std::max<int64_t>(2, runner_.top().width()));
   AERIE_RETURN_IF_ERROR(host(best_parts_, found * wanted * sizeof(float)));
   best_.reserve(wanted);
+  begun_.reserve(std::min(device::kFewRows, options_.max_rows));
   state_planes_.reserve(static_cast<size_t>(config().layers));
   AERIE_RETURN_IF_ERROR(host(states_, wanted * hidden));
   if (has_experts(blueprint_)) AERIE_RETURN_IF_ERROR(host(expert_reads_, sizeof(int32_t)));
@@ -113,13 +126,27 @@ void DeviceTransformer::embed(const ForwardBatch& batch) {
     }
     return;
   }
-  const auto scale = static_cast<float>(blueprint_.embedding_scale);
   for (int r = 0; r < batch.size(); ++r) {
-    float* x = input.row(r);
-    embed_token(weights_.host, batch.rows[static_cast<size_t>(r)].token, x);
-    if (scale == 1.0f) continue;
-    for (int i = 0; i < hidden; ++i) x[i] *= scale;
+    const int32_t token = batch.rows[static_cast<size_t>(r)].token;
+    if (token >= 0) embed_token(weights_.host, blueprint_, token, input.row(r));
   }
+}
+
+// The stream of rows whose tokens the device has found.
+void DeviceTransformer::embed_found() {
+  const PassInput& input = runner_.input();
+  device::NextRows args;
+  args.rows = input.count(device::kRowCount);
+  args.most_rows = shape_.sizes.rows;
+  args.behind = input.found();
+  args.found = args.handed = shape_.found.found;
+  args.found_stride = shape_.found.stride;
+  args.wide_table = shape_.found.table;
+  args.tokens = shape_.found.tokens;
+  args.width = config().hidden;
+  args.out = input.stream();
+  args.out_stride = input.stream_stride();
+  device_.next_rows(args);
 }
 
 PassShape DeviceTransformer::shape_of(const ForwardBatch& batch, const PassSizes& sizes) const {
@@ -132,10 +159,12 @@ PassShape DeviceTransformer::shape_of(const ForwardBatch& batch, const PassSizes
   return shape;
 }
 
-// What was found in the logits of so many rows.
-void DeviceTransformer::bring_best(size_t wanted, size_t launched) {
+// What was found in the logits of the rows that want them.
+void DeviceTransformer::bring_best() {
   const DeviceBuffers& buffers = runner_.buffers();
   auto* found = best_parts_.as<float>();
+  const auto wanted = static_cast<size_t>(sizes_.wanted);
+  const auto launched = static_cast<size_t>(shape_.sizes.wanted);
   const auto width = static_cast<size_t>(runner_.top().width());
   if (width > 0) {
     return device_.copy_out(found, buffers.top.as<float>(), wanted * width * sizeof(float));
@@ -143,7 +172,9 @@ void DeviceTransformer::bring_best(size_t wanted, size_t launched) {
   if (wanted > 0) device_.copy_out(found, buffers.best.as<float>(), 2 * launched * sizeof(float));
 }
 
-void DeviceTransformer::read_best(size_t wanted, size_t launched, ForwardOutputs& out) {
+void DeviceTransformer::read_best(ForwardOutputs& out) {
+  const auto wanted = static_cast<size_t>(sizes_.wanted);
+  const auto launched = static_cast<size_t>(shape_.sizes.wanted);
   const auto* found = best_parts_.as<float>();
   best_.clear();
   if (const int64_t width = runner_.top().width(); width > 0) {
@@ -168,35 +199,42 @@ bool DeviceTransformer::reads_experts(const ForwardBatch& batch) const {
   return false;
 }
 
-// Waits for the pass.
-void DeviceTransformer::bring_back(const ForwardBatch& batch, const PassSizes& sizes,
-                                   const PassSizes& launched, ForwardOutputs& out) {
-  const auto hidden = static_cast<size_t>(config().hidden);
-  const auto wanted = static_cast<size_t>(sizes.wanted);
-  const size_t states = static_cast<size_t>(sizes.stated) * hidden;
-  const size_t taps = static_cast<size_t>(sizes.tapped) * batch.tap_layers.size() * hidden;
+// Floats of what a pass gives of this batch besides.
+size_t DeviceTransformer::state_floats() const {
+  return static_cast<size_t>(sizes_.stated) * static_cast<size_t>(config().hidden);
+}
+size_t DeviceTransformer::tap_floats(const ForwardBatch& batch) const {
+  return static_cast<size_t>(sizes_.tapped) * batch.tap_layers.size() *
+         static_cast<size_t>(config().hidden);
+}
+
+void DeviceTransformer::bring_back(const ForwardBatch& batch) {
   const DeviceBuffers& buffers = runner_.buffers();
-  const auto best = static_cast<size_t>(launched.wanted);
-  bring_best(wanted, best);
-  device_.copy_out(states_.as<void>(), buffers.states.as<void>(), states * sizeof(float));
-  device_.copy_out(taps_.as<void>(), buffers.taps.as<void>(), taps * sizeof(float));
+  bring_best();
+  device_.copy_out(states_.as<void>(), buffers.states.as<void>(), state_floats() * sizeof(float));
+  device_.copy_out(taps_.as<void>(), buffers.taps.as<void>(), tap_floats(batch) * sizeof(float));
   if (reads_experts(batch)) {
     device_.copy_out(expert_reads_.as<void>(), runner_.experts().reads(), expert_reads_.size());
   }
-  logits_.start(buffers.logits.as<float>(), wanted);
+  logits_.start(buffers.logits.as<float>(), static_cast<size_t>(sizes_.wanted));
+}
+
+// Waits for the pass.
+void DeviceTransformer::read(const ForwardBatch& batch, ForwardOutputs& out) {
   if (!device_.wait()) {
     out.status = internal_error("{}", device_.error());
     return;
   }
-  read_best(wanted, best, out);
+  const auto hidden = static_cast<size_t>(config().hidden);
+  read_best(out);
   out.vocab = runner_.sizes().logit_width;
   out.state_width = static_cast<int>(hidden);
   out.tap_width = static_cast<int>(batch.tap_layers.size() * hidden);
   if (reads_experts(batch)) out.experts = *expert_reads_.as<int32_t>();
   out.source = &logits_;
   out.best = best_;
-  out.states = {states_.as<float>(), states};
-  out.taps = {taps_.as<float>(), taps};
+  out.states = {states_.as<float>(), state_floats()};
+  out.taps = {taps_.as<float>(), tap_floats(batch)};
 }
 
 // What the device is told of the pass.
@@ -214,28 +252,68 @@ Expected<PassSizes> DeviceTransformer::build(const ForwardBatch& batch, const Kv
   return runner_.input().build_states(batch, cache, state_planes_);
 }
 
+// Of the pass that was built.
+void DeviceTransformer::launch(const ForwardBatch& batch, KvCache& cache,
+                               const FoundTokens::Place& found) {
+  embed(batch);
+  planes_.make_moves(cache);
+  runner_.input().send();
+  const DevicePlanes::Of& planes = planes_.of(cache);
+  shape_ = shape_of(batch, sizes_);
+  shape_.found = found;
+  const auto run = [&] {
+    if (found.table != nullptr) embed_found();
+    runner_.run(weights_, shape_, planes);
+  };
+  if (sizes_.rows <= device::kFewRows) {
+    shape_.round_up(runner_.input().limits());
+    graphs_.run(shape_, planes.id, run);
+  } else {
+    run();
+  }
+  if (!state_planes_.empty()) runner_.input().advance_states(cache, state_planes_);
+  bring_back(batch);
+}
+
 ForwardOutputs DeviceTransformer::forward(const ForwardBatch& batch, KvCache& cache) {
   ForwardOutputs out;
+  const bool is_begun = begun_.is(batch, cache);
+  if (begun_.take()) {
+    if (is_begun) {
+      read(batch, out);
+      return out;
+    }
+    // What it reads of the host is about to be another pass's.
+    if (!device_.wait()) {
+      out.status = internal_error("{}", device_.error());
+      return out;
+    }
+  }
   const Expected<PassSizes> built = build(batch, cache);
   if (!built.ok()) {
     out.status = built.status();
     return out;
   }
-  const PassSizes& sizes = built.value();
-  embed(batch);
-  planes_.make_moves(cache);
-  runner_.input().send();
-  const DevicePlanes::Of& planes = planes_.of(cache);
-  PassShape shape = shape_of(batch, sizes);
-  if (sizes.rows <= device::kFewRows) {
-    shape.round_up(runner_.input().limits());
-    graphs_.run(shape, planes.id, [&] { runner_.run(weights_, shape, planes); });
-  } else {
-    runner_.run(weights_, shape, planes);
-  }
-  if (!state_planes_.empty()) runner_.input().advance_states(cache, state_planes_);
-  bring_back(batch, sizes, shape.sizes, out);
+  sizes_ = built.value();
+  launch(batch, cache, {});
+  read(batch, out);
   return out;
+}
+
+// States go on with what a pass gives whatever becomes of it.
+bool DeviceTransformer::begin(const ForwardBatch& batch, KvCache& cache, const FoundTokens& found,
+                              std::span<const int32_t> rows) {
+  if (batch.size() > device::kFewRows || cache.states() != nullptr || found.host == nullptr) {
+    return false;
+  }
+  if (begun_.take() && !device_.wait()) return false;
+  const Expected<PassSizes> built = build(batch, cache);
+  if (!built.ok()) return false;
+  sizes_ = built.value();
+  runner_.input().set_found(rows);
+  begun_.set(batch, cache, found, rows);
+  launch(batch, cache, found.device);
+  return true;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -69,23 +70,109 @@ class Counting final : public test::CheckedModel {
   std::vector<simt::Counts>& counts_;
 };
 
-// A round is a graph and a wait for the chain, and one for the pass that verifies it.
-TEST(DeviceChain, TakesOneGraphAndOneWaitARound) {
+// A round is a graph for the chain and one for the pass that verifies it, which is there before the
+// host has seen the chain, and one wait until the device has nothing to do.
+TEST(DeviceChain, TakesTwoGraphsAndOneWaitARound) {
   if (!test::is_emulated()) GTEST_SKIP() << "the emulator counts";
   for (const HeadFamily family : {HeadFamily::kEagle, HeadFamily::kEagle3Pruned}) {
-    const Setting setting = setting_of(family, true, DraftKind::kHead, 0.0, 40);
-    std::vector<simt::Counts> counts;
-    const Comparison comparison = compare_with_plain(
-        setting, [&](Model& model) { return std::make_unique<Counting>(model, counts); });
-    EXPECT_EQ(comparison.difference, "");
-    ASSERT_GT(counts.size(), 8u);
-    // Behind chunks of the prompt and the first drafts, with which weights are brought over; the
-    // last pass may have no draft.
-    for (size_t i = 5; i + 1 < counts.size(); ++i) {
-      EXPECT_EQ(counts[i].graph_launches - counts[i - 1].graph_launches, 2) << i;
-      EXPECT_EQ(counts[i].waits - counts[i - 1].waits, 2) << i;
+    for (const int length : {4, 1}) {
+      Setting setting = setting_of(family, true, DraftKind::kHead, 0.0, length > 1 ? 32 : 16);
+      setting.length = length;
+      SCOPED_TRACE(fmt::format("{}, chains of {}", test::head_family_name(family), length));
+      std::vector<simt::Counts> counts;
+      const Comparison comparison = compare_with_plain(
+          setting, [&](Model& model) { return std::make_unique<Counting>(model, counts); });
+      EXPECT_EQ(comparison.difference, "");
+      ASSERT_GT(counts.size(), 8u);
+      // Behind chunks of the prompt and the first drafts, with which weights are brought over; the
+      // last pass may have no draft.
+      for (size_t i = 6; i + 1 < counts.size(); ++i) {
+        const simt::Counts round = counts[i] - counts[i - 1];
+        EXPECT_EQ(round.graph_launches, 2) << i;
+        EXPECT_EQ(round.waits, 1) << i;
+        EXPECT_EQ(round.short_waits, 1) << i;
+      }
     }
   }
+}
+
+// Has passes begun otherwise than they will be asked for.
+class Meddling final : public test::CheckedModel {
+ public:
+  enum class How { kOtherRows, kOtherPositions, kFewerRows, kNotAtAll };
+
+  Meddling(Model& model, How how, int& begun)
+      : CheckedModel(model, test::model_options()), how_(how), begun_(begun) {}
+  bool begin(const ForwardBatch& batch, KvCache& cache, const FoundTokens& found,
+             std::span<const int32_t> rows) override {
+    ForwardBatch other = batch;
+    std::vector<int32_t> other_rows(rows.begin(), rows.end());
+    if (how_ == How::kOtherRows) std::ranges::reverse(other_rows.begin() + 1, other_rows.end());
+    if (how_ == How::kOtherPositions) other.rows.back().position -= 1;
+    if (how_ == How::kFewerRows) {
+      other.rows.pop_back();
+      other_rows.pop_back();
+    }
+    const bool is_begun = CheckedModel::begin(other, cache, found, other_rows);
+    begun_ += is_begun ? 1 : 0;
+    return is_begun;
+  }
+
+ private:
+  How how_;
+  int& begun_;
+};
+
+TEST(DeviceChain, IsVerifiedAnewWhereAnotherPassWasBegun) {
+  using How = Meddling::How;
+  Setting setting = setting_of(HeadFamily::kEagle3, true, DraftKind::kHead, 0.0, 24);
+  test::Replies plain;
+  for (const How how :
+       {How::kOtherRows, How::kOtherPositions, How::kFewerRows, How::kNotAtAll}) {
+    int begun = 0;
+    const Comparison comparison = compare_with_plain(
+        setting, [&](Model& model) { return std::make_unique<Meddling>(model, how, begun); });
+    EXPECT_EQ(comparison.difference, "") << static_cast<int>(how);
+    EXPECT_GT(begun, 3);
+    EXPECT_GT(mean_accepted_length(comparison), 2.0);
+    plain = comparison.plain;
+    setting.plain = &plain;
+  }
+}
+
+// Sequences of different lengths, some of which end, and one without drafts: those that have none
+// are single rows of a pass that was begun.
+TEST(DeviceChain, OfManyIsVerifiedBehindTheDraft) {
+  Setting setting = setting_of(HeadFamily::kEagle3, true, DraftKind::kHead, 0.0, 40);
+  const SamplingParams greedy = setting.requests[0].options.sampling;
+  const int vocab = setting.head->target_vocab();
+  setting.requests.clear();
+  for (const int tokens : {14, 9, 20, 12}) {
+    setting.requests.push_back(request_with(greedy, tokens, 12 + tokens / 4, vocab));
+  }
+  setting.requests[2].options.speculate = false;
+  int begun = 0;
+  const auto wrap = [&](Model& model) {
+    return std::make_unique<Meddling>(model, Meddling::How::kNotAtAll, begun);
+  };
+  const Comparison comparison = compare_with_plain(setting, wrap);
+  EXPECT_EQ(comparison.difference, "");
+  EXPECT_GT(begun, 3);
+  expect_speculation(setting, comparison.speculative);
+}
+
+// Beside a text that draws nothing is begun.
+TEST(DeviceChain, BesideOthersIsVerifiedAsEver) {
+  Setting setting = setting_of(HeadFamily::kEagle3, true, DraftKind::kHead, 0.0, 20);
+  const int vocab = setting.head->target_vocab();
+  setting.requests.push_back(request_with(sampling_with(0.8, Filter::kNone, 3), 20, 20, vocab));
+  int begun = 0;
+  const auto wrap = [&](Model& model) {
+    return std::make_unique<Meddling>(model, Meddling::How::kNotAtAll, begun);
+  };
+  const Comparison comparison = compare_with_plain(setting, wrap);
+  EXPECT_EQ(comparison.difference, "");
+  EXPECT_EQ(begun, 0);
 }
 
 std::string family_test_name(const testing::TestParamInfo<HeadFamily>& param) {

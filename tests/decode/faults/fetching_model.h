@@ -46,6 +46,10 @@ class FetchingModel final : public Model, private LogitSource {
   }
   void detach(KvCache& cache) override { model_.detach(cache); }
   ForwardOutputs forward(const ForwardBatch& batch, KvCache& cache) override;
+  bool begin(const ForwardBatch& batch, KvCache& cache, const FoundTokens& found,
+             std::span<const int32_t> rows) override {
+    return model_.begin(batch, cache, found, rows);
+  }
 
  private:
   void spoil_entries();

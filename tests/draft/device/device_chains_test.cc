@@ -165,7 +165,7 @@ std::vector<Floats> rows_of_chain(DraftNetwork& network, int other_at, HeadModel
   limits.max_nodes = limits.max_depth = kDepth;
   LevelTree tree;
   tree.start(limits);
-  network.begin();
+  network.begin(nullptr);
   EXPECT_EQ(network.start(0, tokens, kDepth, kDepth), kDepth);
   network.expect_chain(0, kDepth);
   std::vector<Floats> rows;

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/found_tokens.h"
 #include "kernels/device/device.h"
 #include "model/device/pass/pass_input.h"
 
@@ -21,6 +22,7 @@ struct PassShape {
   std::vector<PassSizes> levels;  // behind it (PassLevel)
   int first_layer = 0, end_layer = 0;
   std::vector<int32_t> taps, skipped;
+  FoundTokens::Place found;  // of a pass with tokens that are found before it; none: {}
 
   // Sizes become powers of two, or what the limits are, so that there are few shapes.
   void round_up(const PassLimits& limits);

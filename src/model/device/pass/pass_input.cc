@@ -36,7 +36,7 @@ int64_t most_indices(const PassLimits& limits) {
 // Of what is said of rows, their floats apart.
 int64_t row_ints(const PassLimits& limits, int64_t rows) {
   const int64_t seen = device::kPassCounts + rows * (kRowInts + kTileInts);
-  return aligned((limits.chains ? 2 : 1) * seen + rows * 3 +
+  return aligned((limits.chains ? 2 : 1) * seen + rows * 4 +
                  StateInput::ints(rows, limits.state_planes));
 }
 
@@ -115,7 +115,8 @@ int64_t PassInput::place_part(int64_t begin, int rows, int extra, int most_rows)
   p.wanted_at = p.tiles_at + room * kTileInts;
   p.stated_at = p.wanted_at + room;
   p.tapped_at = p.stated_at + room;
-  p.chain_counts_at = p.tapped_at + room;
+  p.found_at = p.tapped_at + room;
+  p.chain_counts_at = p.found_at + room;
   p.chain_rows_at = p.chain_counts_at + device::kPassCounts;
   p.chain_tiles_at = p.chain_rows_at + room * kRowInts;
   const int64_t behind_chains = p.chain_tiles_at + room * kTileInts;
@@ -307,6 +308,10 @@ Expected<PassSizes> PassInput::build_states(const ForwardBatch& batch, const KvC
                          states_.build(batch, cache, planes, host_ints(0), indices_));
   host_ints(0)[device::kStateSequenceCount] = sizes.state_sequences;
   return sizes;
+}
+
+void PassInput::set_found(std::span<const int32_t> rows) {
+  std::ranges::copy(rows, host_ints(parts_.front().found_at));
 }
 
 void PassInput::send() {

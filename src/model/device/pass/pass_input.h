@@ -75,6 +75,9 @@ class PassInput {
                             std::span<const PassLevel> levels);
   Status allow_levels(int levels);
   int64_t level_bytes() const;  // of the device's memory, for one
+  // Of each row of the pass that was built, which of the rows of found tokens its own is behind;
+  // negative: its token is known, and its stream filled.
+  void set_found(std::span<const int32_t> rows);
   // Behind it, in a pass through layers that keep states: what they are told (StateInput).
   Expected<PassSizes> build_states(const ForwardBatch& batch, const KvCache& cache,
                                    std::span<const int> planes);
@@ -95,6 +98,8 @@ class PassInput {
   const device::Pass& pass() const { return part().pass; }
   // Of a level: PassLevel::behind.
   const int32_t* behind() const { return part().pass.tapped; }
+  // Of the pass: set_found().
+  const int32_t* found() const { return memory_.as<int32_t>() + parts_.front().found_at; }
   // The same for layers that see whole chains: rows see as far as the last one of their chain. Rows
   // lie where those of pass() do.
   const device::Pass& chains() const { return part().chains; }
@@ -120,7 +125,7 @@ class PassInput {
   // A pass, in integers or floats from the beginning.
   struct Part {
     int64_t counts_at = 0, rows_at = 0, tiles_at = 0, wanted_at = 0, stated_at = 0, tapped_at = 0,
-            chain_counts_at = 0, chain_rows_at = 0, chain_tiles_at = 0, floats_at = 0;
+            found_at = 0, chain_counts_at = 0, chain_rows_at = 0, chain_tiles_at = 0, floats_at = 0;
     int stride = 0;
     device::Pass pass, chains;
     PassSizes sizes;
