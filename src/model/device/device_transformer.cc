@@ -300,12 +300,10 @@ ForwardOutputs DeviceTransformer::forward(const ForwardBatch& batch, KvCache& ca
   return out;
 }
 
-// States go on with what a pass gives whatever becomes of it.
+// States that it brings forward come to what was committed, which another pass goes on from.
 bool DeviceTransformer::begin(const ForwardBatch& batch, KvCache& cache, const FoundTokens& found,
                               std::span<const int32_t> rows) {
-  if (batch.size() > device::kFewRows || cache.states() != nullptr || found.host == nullptr) {
-    return false;
-  }
+  if (batch.size() > device::kFewRows || found.host == nullptr) return false;
   if (begun_.take() && !device_.wait()) return false;
   const Expected<PassSizes> built = build(batch, cache);
   if (!built.ok()) return false;

@@ -220,4 +220,32 @@ TEST(DeviceOwnModule, ChangesNoToken) {
   EXPECT_GT(comparison.speculative.of[0].stats.drafted, 0);
 }
 
+// Its chains are verified by passes that were begun behind them, and anew where these were others:
+// what those did to states is as if they had not been.
+TEST(DeviceOwnModule, ChainsAreVerifiedBehindTheDraft) {
+  using How = Meddling::How;
+  const auto file = open_family_model("qwen35-vision");
+  ASSERT_NE(file, nullptr);
+  test::TinyHead module(*file, HeadFamily::kMtp, file->name());
+  Setting setting;
+  setting.target = file.get();
+  setting.positions = 120;
+  setting.device = &test::device_of_tests();
+  setting.head = &module;
+  setting.kind = DraftKind::kHead;
+  setting.length = 3;
+  setting.chunk = 20;
+  setting.requests.push_back(request_with(sampling_with(0.0, Filter::kNone, 3), 20, 20, 90));
+  test::Replies plain;
+  for (const How how : {How::kNotAtAll, How::kOtherRows, How::kFewerRows}) {
+    int begun = 0;
+    const Comparison comparison = compare_with_plain(
+        setting, [&](Model& model) { return std::make_unique<Meddling>(model, how, begun); });
+    EXPECT_EQ(comparison.difference, "") << static_cast<int>(how);
+    EXPECT_GT(begun, 3);
+    plain = comparison.plain;
+    setting.plain = &plain;
+  }
+}
+
 }  // namespace aerie::device_heads_test
