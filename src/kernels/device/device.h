@@ -158,13 +158,16 @@ enum PassCount {
 };
 
 inline constexpr int kMostHeadDim = 256;
+inline constexpr int kWideHeadDim = 512;  // and this one
 inline constexpr int kMostLatentDim = 576;
 
 struct CacheShape {
   int kv_heads = 0;
-  int head_dim = 0;  // a multiple of 16, at most kMostHeadDim, or kMostLatentDim
+  int head_dim = 0;  // a multiple of 16, at most kMostHeadDim, or kWideHeadDim, or of latents
   // KvLayout::value_prefix: if it is not 0 there is one head, and a slot has its key alone.
   int value_prefix = 0;
+
+  bool operator==(const CacheShape&) const = default;
 };
 
 struct Place {  // queries, keys and values of products to where attention takes them
@@ -174,7 +177,8 @@ struct Place {  // queries, keys and values of products to where attention takes
   int stride = 0;
   int heads = 0;
   int queries_apart = 0;  // heads of queries are so far from one another; 0: side by side
-  CacheShape shape;
+  CacheShape shape;       // no heads of keys: queries alone
+  int values_apart = 0;   // from a head's key to its value; 0: that is the value, too
   const float* query_norm = nullptr;  // [head_dim]; null: none
   const float* key_norm = nullptr;
   bool whole_norms = false;  // of all heads together, with weights [heads][head_dim]
@@ -230,6 +234,7 @@ struct Attend {
   unsigned* arrived = nullptr;  // arrival_counters(), zeros
   uint16_t* out = nullptr;      // bfloat16 [row][out_stride]
   int out_stride = 0;           // a multiple of 4; with a value_prefix of 8
+  int tile_rows = 0;            // that a tile has at most; 0: most_tile_rows()
   // With a value_prefix: what heads give is so far apart, a multiple of 8. Such attention has no
   // cap and no sinks; its tiles are not looked at: most_tiles are rows, from first_tile on.
   int out_head = 0;
@@ -350,13 +355,14 @@ struct Begin {  // NextInput of a residual stream
   NextInput next;
 };
 
-struct AddNormed {  // x += norm of y, and NextInput of x; by rows
+struct AddNormed {  // x = scale * (x + norm of y), and NextInput of x; by rows
   const int32_t* rows = nullptr;
   int most_rows = 0;
   const float* y = nullptr;
   int y_stride = 0;
   const float* weight = nullptr;
   float eps = 0.0f;
+  float scale = 1.0f;
   float* x = nullptr;
   int x_stride = 0;
   int width = 0;

@@ -77,6 +77,7 @@ __global__ void __launch_bounds__(kRowThreads) begin_kernel(const __grid_constan
   }
 }
 
+template <bool kScales>
 __global__ void __launch_bounds__(kRowThreads)
     add_normed_kernel(const __grid_constant__ AddNormed a) {
   auto& shared = simt::shared<RowShared>();
@@ -91,6 +92,7 @@ __global__ void __launch_bounds__(kRowThreads)
     float sum = 0.0f;
     if (is_there) {
       sum = simt::fma(y[n] * inverse, a.weight[n], x[n]);
+      if constexpr (kScales) sum *= a.scale;
       x[n] = sum;
     }
     make_next(a.next, row, n, is_there, sum);
@@ -170,7 +172,7 @@ class PlaceWarp {
       return turn(norm_of(a_.query_norm, head_, heads), x, pairs,
                   a_.q + (static_cast<int64_t>(row_) * heads + head_) * dim);
     }
-    const float* values_at = x + a_.shape.kv_heads * dim;
+    const float* values_at = x + a_.values_apart;
     float values[kPairs * 2];
     SIMT_UNROLL
     for (int i = 0; i < kPairs * 2; ++i) {

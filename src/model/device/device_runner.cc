@@ -51,12 +51,12 @@ device::InputNorm DeviceRunner::input_norm(const DeviceMemory& squares) const {
           static_cast<float>(blueprint_.norm_eps)};
 }
 
-device::Product DeviceRunner::product(device::PassCount rows, int most_rows, const DeviceMemory& x,
+device::Product DeviceRunner::product(device::PassCount rows, int most_rows, const uint16_t* x,
                                       int x_stride) const {
   device::Product p;
   p.rows = input_.count(rows);
   p.most_rows = most_rows;
-  p.x = x.as<uint16_t>();
+  p.x = x;
   p.x_stride = x_stride;
   p.ordered = buffers_.ordered.as<void>();
   return p;
@@ -102,8 +102,10 @@ void DeviceRunner::place(const DeviceLayer& layer, const LayerPlan& plan, uint16
   place.qkv = buffers_.projected.as<float>();
   place.stride = sizes_.projected;
   place.heads = config.heads;
-  if (blueprint_.attention_gate) place.queries_apart = 2 * config.head_dim;
-  place.shape = {config.kv_heads, config.head_dim};
+  place.shape = cache_shape(config, plan);
+  if (blueprint_.attention_gate) place.queries_apart = 2 * place.shape.head_dim;
+  if (!plan.keys_are_values) place.values_apart = place.shape.kv_heads * place.shape.head_dim;
+  if (plan.kv_source >= 0) place.shape.kv_heads = 0;
   place.query_norm = layer.query_norm;
   place.key_norm = layer.key_norm;
   place.whole_norms = blueprint_.query_key_norm == QueryKeyNorm::kRow;
@@ -129,7 +131,7 @@ DeviceLatentRunner::Input DeviceRunner::latent_input(const LayerPlan& plan) cons
 
 void DeviceRunner::attend(const DeviceLayer& layer, const LayerPlan& plan, const uint16_t* plane) {
   const ModelConfig& config = blueprint_.config;
-  const device::CacheShape shape = cache_shape(config);
+  const device::CacheShape shape = cache_shape(config, plan);
   device::Attend attend;
   attend.pass = plan.sees_chain ? input_.chains() : input_.pass();
   attend.most_rows = shape_->sizes.rows;
@@ -143,10 +145,11 @@ void DeviceRunner::attend(const DeviceLayer& layer, const LayerPlan& plan, const
                                         : 1.0 / std::sqrt(static_cast<double>(config.head_dim)));
   attend.soft_cap = static_cast<float>(blueprint_.attention_soft_cap);
   attend.window = plan.window;
+  attend.tile_rows = sizes_.limits.tile_rows;
   attend.sinks = layer.sinks;
   attend.partials = buffers_.partials.as<float>();
   attend.arrived = buffers_.arrived.as<unsigned>();
-  attend.out = buffers_.attended.as<uint16_t>();
+  attend.out = attended(plan);
   attend.out_stride = sizes_.attended;
   if (layer.latent.any()) latent_.receive(attend);
   // As many tiles at a time as there is room for what their chunks give.
@@ -184,17 +187,17 @@ void DeviceRunner::gate_attended() {
 }
 
 // The residual stream += norm(matrix x), or matrix x where there is no norm after it, or a multiple
-// of that; and the next input.
-void DeviceRunner::add_to_stream(const device::Matrix& matrix, const DeviceMemory& x, int x_stride,
-                                 const float* post_norm, const float* next_norm) {
+// of that; its scale; and the next input.
+void DeviceRunner::add_to_stream(const device::Matrix& matrix, const uint16_t* x, int x_stride,
+                                 const Behind& behind) {
   device::Product p = product(device::kRowCount, shape_->sizes.rows, x, x_stride);
   p.w[0] = matrix;
-  if (post_norm == nullptr) {
+  if (behind.post_norm == nullptr) {
     p.output = device::Output::kResidual;
     p.y = input_.stream();
     p.y_stride = input_.stream_stride();
     p.factor = static_cast<float>(blueprint_.residual_scale);
-    p.next = next_input(next_norm);
+    p.next = next_input(behind.next_norm);
     return device_->product(p);
   }
   p.y = buffers_.branch.as<float>();
@@ -205,18 +208,20 @@ void DeviceRunner::add_to_stream(const device::Matrix& matrix, const DeviceMemor
   add.most_rows = p.most_rows;
   add.y = p.y;
   add.y_stride = p.y_stride;
-  add.weight = post_norm;
+  add.weight = behind.post_norm;
   add.eps = static_cast<float>(blueprint_.norm_eps);
+  add.scale = behind.scale;
   add.x = input_.stream();
   add.x_stride = input_.stream_stride();
   add.width = blueprint_.config.hidden;
-  add.next = next_input(next_norm);
+  add.next = next_input(behind.next_norm);
   device_->add_normed(add);
 }
 
 void DeviceRunner::run_experts(const DeviceLayer& layer, const float* next_norm) {
   DeviceExpertRunner::Input input;
-  input.product = product(device::kRowCount, shape_->sizes.rows, buffers_.input, sizes_.hidden);
+  input.product =
+      product(device::kRowCount, shape_->sizes.rows, buffers_.input.as<uint16_t>(), sizes_.hidden);
   input.product.norm = input_norm(buffers_.squares);
   input.product.glu = glu_of(blueprint_.activation);
   input.stream = input_.stream();
@@ -226,11 +231,13 @@ void DeviceRunner::run_experts(const DeviceLayer& layer, const float* next_norm)
   experts_.run(layer.experts, input);
 }
 
-void DeviceRunner::feed_forward(const DeviceLayer& layer, const float* next_norm) {
+void DeviceRunner::feed_forward(const DeviceLayer& layer, const LayerPlan& plan,
+                                const float* next_norm) {
   if (layer.experts.any()) return run_experts(layer, next_norm);
-  device::Product p = product(device::kRowCount, shape_->sizes.rows, buffers_.input, sizes_.hidden);
+  device::Product p =
+      product(device::kRowCount, shape_->sizes.rows, buffers_.input.as<uint16_t>(), sizes_.hidden);
   p.norm = input_norm(buffers_.squares);
-  p.out = buffers_.gated.as<uint16_t>();
+  p.out = gated(plan);
   p.out_stride = sizes_.ffn;
   p.glu = glu_of(blueprint_.activation);
   if (blueprint_.gated) {
@@ -243,7 +250,8 @@ void DeviceRunner::feed_forward(const DeviceLayer& layer, const float* next_norm
     p.output = device::Output::kActivated;
   }
   device_->product(p);
-  add_to_stream(layer.down, buffers_.gated, sizes_.ffn, layer.ffn_post_norm, next_norm);
+  add_to_stream(layer.down, gated(plan), sizes_.ffn,
+                {layer.ffn_post_norm, next_norm, layer.output_scale});
 }
 
 void DeviceRunner::run_layer(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane,
@@ -251,9 +259,9 @@ void DeviceRunner::run_layer(const DeviceLayer& layer, const LayerPlan& plan, ui
   project(layer.inputs, input);
   place(layer, plan, plane);
   attend(layer, plan, plane);
-  add_to_stream(layer.o, buffers_.attended, sizes_.attended, layer.attention_post_norm,
-                layer.ffn_norm);
-  feed_forward(layer, next_norm);
+  add_to_stream(layer.o, attended(plan), sizes_.attended,
+                {layer.attention_post_norm, layer.ffn_norm});
+  feed_forward(layer, plan, next_norm);
 }
 
 // `plane`: of the device's; `number`: of the layer among those of the pass that keep states.
@@ -269,9 +277,9 @@ void DeviceRunner::run_linear(const DeviceLayer& layer, const StateMemory& state
   input.states = states.states(plane);
   input.records = states.records(plane);
   linear_.run(layer.linear, input);
-  add_to_stream(layer.linear.out, linear_.gated(), linear_gated_width(blueprint_.config),
-                layer.attention_post_norm, layer.ffn_norm);
-  feed_forward(layer, next_norm);
+  add_to_stream(layer.linear.out, linear_.gated().as<uint16_t>(),
+                linear_gated_width(blueprint_.config), {layer.attention_post_norm, layer.ffn_norm});
+  feed_forward(layer, {}, next_norm);
 }
 
 // Of the stream that enters the layer.
@@ -321,7 +329,8 @@ void DeviceRunner::head(const DeviceWeights& weights) {
   begin.next = {weights.output_norm, buffers_.head_input.as<uint16_t>(), sizes_.hidden,
                 buffers_.head_squares.as<float>(), sizes_.panels};
   device_->begin(begin);
-  device::Product p = product(device::kWantedCount, wanted, buffers_.head_input, sizes_.hidden);
+  device::Product p =
+      product(device::kWantedCount, wanted, buffers_.head_input.as<uint16_t>(), sizes_.hidden);
   p.w[0] = weights.output;
   p.norm = input_norm(buffers_.head_squares);
   p.y = buffers_.logits.as<float>();
@@ -394,8 +403,14 @@ void DeviceRunner::run(const DeviceWeights& weights, const PassShape& shape,
       run_linear(weights.layers[at], planes.states, state_plane++, number++, norm_from(i + 1));
       continue;
     }
-    const auto plane = static_cast<size_t>(i - weights.first_layer - skipped);
-    run_layer(weights.layers[at], blueprint_.layers[at], planes.planes[plane], normed_stream(),
+    const LayerPlan& plan = blueprint_.layers[at];
+    int plane = i - weights.first_layer - skipped;
+    if (plan.kv_source >= 0) {
+      const auto before = std::ranges::lower_bound(shape.skipped, plan.kv_source);
+      plane =
+          plan.kv_source - weights.first_layer - static_cast<int>(before - shape.skipped.begin());
+    }
+    run_layer(weights.layers[at], plan, planes.planes[static_cast<size_t>(plane)], normed_stream(),
               norm_from(i + 1));
   }
   tap(shape.end_layer);

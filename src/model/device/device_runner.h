@@ -94,16 +94,29 @@ class DeviceRunner {
   void attend(const DeviceLayer& layer, const LayerPlan& plan, const uint16_t* plane);
   DeviceLatentRunner::Input latent_input(const LayerPlan& plan) const;
   void gate_attended();
-  void feed_forward(const DeviceLayer& layer, const float* next_norm);
+  void feed_forward(const DeviceLayer& layer, const LayerPlan& plan, const float* next_norm);
   void run_experts(const DeviceLayer& layer, const float* next_norm);
-  void add_to_stream(const device::Matrix& matrix, const DeviceMemory& x, int x_stride,
-                     const float* post_norm, const float* next_norm);
+  // What becomes of what a branch gives: its norm, if it has one, a scale of the stream that it was
+  // added to (with a norm alone), and the norm of what reads that next.
+  struct Behind {
+    const float* post_norm = nullptr;
+    const float* next_norm = nullptr;
+    float scale = 1.0f;
+  };
+  void add_to_stream(const device::Matrix& matrix, const uint16_t* x, int x_stride,
+                     const Behind& behind);
   void tap(int layer);
   void head(const DeviceWeights& weights);
   void find_best(int wanted);
   device::NextInput next_input(const float* norm) const;
   device::InputNorm input_norm(const DeviceMemory& squares) const;
-  device::Product product(device::PassCount rows, int most_rows, const DeviceMemory& x,
+  uint16_t* attended(const LayerPlan& plan) const {
+    return buffers_.attended.as<uint16_t>() + sizes_.attended_at(blueprint_.config, plan);
+  }
+  uint16_t* gated(const LayerPlan& plan) const {
+    return buffers_.gated.as<uint16_t>() + sizes_.gated_at(blueprint_.config, plan);
+  }
+  device::Product product(device::PassCount rows, int most_rows, const uint16_t* x,
                           int x_stride) const;
 
   Blueprint blueprint_;

@@ -31,6 +31,7 @@ struct DeviceLayer {
   const float* query_norm = nullptr;
   const float* key_norm = nullptr;
   const float* sinks = nullptr;
+  float output_scale = 1.0f;
 };
 
 // A layer that a DevicePacker packed, with its vectors copied to memory of the pool.

@@ -157,6 +157,11 @@ Expected<std::unique_ptr<Model>> load_device_model(const ModelFile& file,
     return load_device_transformer(file, std::move(blueprint), options, device);
   }
   AERIE_RETURN_IF_ERROR(check_device_code(blueprint));
+  if (!blueprint.config.divides_at(first_layer)) {
+    return not_supported(
+        "layers from {} on read keys and values of layers before: a device cannot have those alone",
+        first_layer);
+  }
   AERIE_ASSIGN_OR_RETURN(
       std::unique_ptr<Model> front,
       load_transformer(file, blueprint, DividedModel::of_front(options, first_layer)));
