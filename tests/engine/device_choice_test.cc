@@ -72,6 +72,8 @@ class IdleDevice final : public device::Device {
   void gate_heads(const device::GateHeads&) override {}
   void gate_groups(const device::GateGroups&) override {}
   void move_states(const device::MoveStates&) override {}
+  void gate_rows(const device::GateRows&) override {}
+  void join_inputs(const device::JoinInputs&) override {}
   void move_entries(const device::MoveEntries&) override {}
   void best(const device::Best&) override {}
   void start_clock() override {}

@@ -421,6 +421,35 @@ struct MapRows {  // out = factor * f(x + bias), or out += that
   int64_t out_stride = 0;
 };
 
+struct GateRows {  // out = glu(x) * by as bfloat16
+  const int32_t* rows = nullptr;
+  int most_rows = 0;
+  const float* x = nullptr;
+  int x_stride = 0;
+  const float* by = nullptr;
+  int by_stride = 0;
+  int width = 0;
+  Glu glu = Glu::kSilu;
+  uint16_t* out = nullptr;
+  int out_stride = 0;
+};
+
+// x = factor * (norm of x + added_scale * added), each part of a row normed by itself, all with the
+// same weights.
+struct JoinInputs {
+  const int32_t* rows = nullptr;
+  int most_rows = 0;
+  float* x = nullptr;  // [row][parts][width]
+  int x_stride = 0;
+  int parts = 0, width = 0;
+  const float* weight = nullptr;  // [width]
+  float eps = 0.0f;
+  const float* added = nullptr;  // [row][parts][width]
+  int added_stride = 0;
+  float added_scale = 1.0f;
+  float factor = 1.0f;
+};
+
 struct MoveEntries {  // of all planes, one after the other
   const int32_t* count = nullptr;
   const int32_t* pairs = nullptr;  // [count][from, to], slots
@@ -525,6 +554,8 @@ class Device {
   virtual void narrow_rows(const NarrowRows& args) = 0;
   virtual void narrow_heads(const NarrowHeads& args) = 0;
   virtual void map_rows(const MapRows& args) = 0;
+  virtual void gate_rows(const GateRows& args) = 0;
+  virtual void join_inputs(const JoinInputs& args) = 0;
   virtual void move_entries(const MoveEntries& args) = 0;
   virtual void best(const Best& args) = 0;
   virtual void top(const Top& args) = 0;

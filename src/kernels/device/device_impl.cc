@@ -91,6 +91,8 @@ class DeviceImpl final : public Device {
   void narrow_rows(const NarrowRows& args) override;
   void narrow_heads(const NarrowHeads& args) override;
   void map_rows(const MapRows& args) override;
+  void gate_rows(const GateRows& args) override;
+  void join_inputs(const JoinInputs& args) override;
   void move_entries(const MoveEntries& args) override;
   void best(const Best& args) override;
   void top(const Top& args) override;
@@ -377,6 +379,20 @@ void DeviceImpl::map_rows(const MapRows& args) {
   use();
   launch_kernel("adding rows", map_rows_kernel, {dim3(args.most_rows), dim3(kRowThreads), 0, true},
                 args);
+}
+
+void DeviceImpl::gate_rows(const GateRows& args) {
+  use();
+  launch_kernel("gates", gate_rows_kernel, {dim3(args.most_rows), dim3(kRowThreads), 0, true},
+                args);
+}
+
+void DeviceImpl::join_inputs(const JoinInputs& args) {
+  use();
+  constexpr int kWarps = kRowThreads / 32;
+  launch_kernel(
+      "layers' inputs", join_inputs_kernel,
+      {dim3((args.parts + kWarps - 1) / kWarps, args.most_rows), dim3(kRowThreads), 0, true}, args);
 }
 
 void DeviceImpl::move_entries(const MoveEntries& args) {

@@ -4,6 +4,7 @@
 
 #include "model/device/attention/device_latent.h"
 #include "model/device/device_experts.h"
+#include "model/device/device_per_layer.h"
 #include "model/device/device_top.h"
 #include "model/device/linear/device_linear.h"
 
@@ -72,6 +73,7 @@ DeviceSizes::DeviceSizes(const Blueprint& blueprint, const ModelOptions& options
   if (config.latent.rank > 0) limits.tile_rows = 1;
   limits.state_planes = config.count_linear();
   limits.taps = config.linear.taps;
+  limits.extra = per_layer_floats(blueprint, true);
   limits.chains = std::ranges::any_of(blueprint.layers, &LayerPlan::sees_chain);
   // Of one tile of rows at least.
   const device::CacheShape shape = {config.kv_heads, config.head_dim, config.latent.rank};
@@ -116,7 +118,8 @@ int64_t DeviceSizes::bytes(const Blueprint& blueprint, const ModelOptions& optio
   const int64_t top = DeviceTop::bytes(wanted, 1, ranks) + wanted * (2 * ranks + 1) * 4;
   return rows * row + wanted * head + (ranks > 0 ? top : 0) + (partials + arrived) * 4 + ordered +
          PassInput::bytes(limits, blueprint.ropes) + DeviceExpertRunner::bytes(blueprint, rows) +
-         DeviceLatentRunner::bytes(blueprint, rows) + DeviceLinearRunner::bytes(blueprint, rows);
+         DeviceLatentRunner::bytes(blueprint, rows) + DeviceLinearRunner::bytes(blueprint, rows) +
+         DevicePerLayerRunner::bytes(blueprint, rows);
 }
 
 Expected<DeviceBuffers> DeviceBuffers::create(device::Device& device, const DeviceSizes& sizes,

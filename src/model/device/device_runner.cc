@@ -22,7 +22,7 @@ device::Glu glu_of(kernels::Activation activation) {
 Expected<DeviceRunner> DeviceRunner::create(const Blueprint& blueprint, const ModelOptions& options,
                                             device::Device& device, bool sends_stream, int extra) {
   DeviceSizes sizes(blueprint, options);
-  sizes.limits.extra = extra;
+  sizes.limits.extra += extra;
   sizes.limits.sends_stream = sends_stream;
   AERIE_ASSIGN_OR_RETURN(PassInput input, PassInput::create(device, sizes.limits, blueprint.ropes));
   AERIE_ASSIGN_OR_RETURN(DeviceBuffers buffers,
@@ -33,8 +33,11 @@ Expected<DeviceRunner> DeviceRunner::create(const Blueprint& blueprint, const Mo
                          DeviceLatentRunner::create(blueprint, options.max_rows, device));
   AERIE_ASSIGN_OR_RETURN(DeviceLinearRunner linear,
                          DeviceLinearRunner::create(blueprint, options.max_rows, device));
+  AERIE_ASSIGN_OR_RETURN(DevicePerLayerRunner per_layer,
+                         DevicePerLayerRunner::create(blueprint, options.max_rows, device));
   DeviceRunner runner(blueprint, sizes, device, std::move(input), std::move(buffers),
-                      std::move(experts), std::move(latent), std::move(linear));
+                      std::move(experts), std::move(latent), std::move(linear),
+                      std::move(per_layer));
   AERIE_RETURN_IF_ERROR(
       runner.top_.allocate(device, sizes.wanted, 1, sizes.logit_width, sizes.ranks));
   return runner;
@@ -186,6 +189,11 @@ void DeviceRunner::gate_attended() {
   device_->gate_heads(gate);
 }
 
+// Of the stream behind a layer's feed-forward, which may not be the last that is added to it.
+float DeviceRunner::scale_of(const DeviceLayer& layer) {
+  return layer.per_layer.any() ? 1.0f : layer.output_scale;
+}
+
 // The residual stream += norm(matrix x), or matrix x where there is no norm after it, or a multiple
 // of that; its scale; and the next input.
 void DeviceRunner::add_to_stream(const device::Matrix& matrix, const uint16_t* x, int x_stride,
@@ -251,7 +259,7 @@ void DeviceRunner::feed_forward(const DeviceLayer& layer, const LayerPlan& plan,
   }
   device_->product(p);
   add_to_stream(layer.down, gated(plan), sizes_.ffn,
-                {layer.ffn_post_norm, next_norm, layer.output_scale});
+                {layer.ffn_post_norm, next_norm, scale_of(layer)});
 }
 
 void DeviceRunner::run_layer(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane,
@@ -280,6 +288,42 @@ void DeviceRunner::run_linear(const DeviceLayer& layer, const StateMemory& state
   add_to_stream(layer.linear.out, linear_.gated().as<uint16_t>(),
                 linear_gated_width(blueprint_.config), {layer.attention_post_norm, layer.ffn_norm});
   feed_forward(layer, {}, next_norm);
+}
+
+// Behind the rows' stream that the pass begins with, which are the embeddings where it begins with
+// the first layer.
+void DeviceRunner::start_per_layer(const DevicePerLayerInputs& weights) {
+  const bool begins = shape_->first_layer == 0;
+  DevicePerLayerRunner::Rows rows;
+  rows.x = buffers_.input.as<uint16_t>();
+  rows.product = product(device::kRowCount, shape_->sizes.rows, rows.x, sizes_.hidden);
+  rows.tokens = input_.extra();
+  rows.tokens_stride = input_.stride();
+  rows.embedded = begins ? input_.stream() : rows.tokens + per_layer_floats(blueprint_, false);
+  rows.embedded_stride = begins ? input_.stream_stride() : input_.stride();
+  per_layer_.start(weights, rows);
+}
+
+// What the layer adds last.
+void DeviceRunner::add_per_layer(const DeviceLayer& layer, int index, const float* next_norm) {
+  device::Product p =
+      product(device::kRowCount, shape_->sizes.rows, buffers_.input.as<uint16_t>(), sizes_.hidden);
+  p.glu = glu_of(blueprint_.activation);
+  per_layer_.gate(layer.per_layer, index, p);
+  add_to_stream(layer.per_layer.out, per_layer_.gated(), per_layer_.gated_stride(),
+                {layer.per_layer.post_norm, next_norm, layer.output_scale});
+}
+
+// A layer of a model's, with attention.
+void DeviceRunner::run_attending(const DeviceWeights& weights, int index, uint16_t* plane,
+                                 const float* next_norm) {
+  const auto at = static_cast<size_t>(index);
+  const DeviceLayer& layer = weights.layers[at];
+  if (!layer.per_layer.any()) {
+    return run_layer(layer, blueprint_.layers[at], plane, normed_stream(), next_norm);
+  }
+  run_layer(layer, blueprint_.layers[at], plane, normed_stream(), per_layer_.ones());
+  add_per_layer(layer, index, next_norm);
 }
 
 // Of the stream that enters the layer.
@@ -386,7 +430,10 @@ void DeviceRunner::run(const DeviceWeights& weights, const PassShape& shape,
     if (layer >= shape.end_layer) return nullptr;
     return weights.layers[static_cast<size_t>(layer)].attention_norm;
   };
-  if (const float* norm = norm_from(shape.first_layer); norm != nullptr) begin(norm);
+  if (const float* norm = norm_from(shape.first_layer); norm != nullptr) {
+    if (weights.per_layer.project.n > 0) start_per_layer(weights.per_layer);
+    begin(norm);
+  }
   const ModelConfig& config = blueprint_.config;
   int skipped = 0, state_plane = 0, number = 0;
   for (int i = weights.first_layer; i < shape.first_layer; ++i) {
@@ -410,8 +457,7 @@ void DeviceRunner::run(const DeviceWeights& weights, const PassShape& shape,
       plane =
           plan.kv_source - weights.first_layer - static_cast<int>(before - shape.skipped.begin());
     }
-    run_layer(weights.layers[at], plan, planes.planes[static_cast<size_t>(plane)], normed_stream(),
-              norm_from(i + 1));
+    run_attending(weights, i, planes.planes[static_cast<size_t>(plane)], norm_from(i + 1));
   }
   tap(shape.end_layer);
   head(weights);

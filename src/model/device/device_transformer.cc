@@ -48,6 +48,8 @@ class DeviceTransformer final : public Model {
 
  private:
   void embed(const ForwardBatch& batch);
+  void embed_row(int32_t token, float* x) const;
+  void embed_per_layer(const ForwardBatch& batch);
   PassShape shape_of(const ForwardBatch& batch, const PassSizes& sizes) const;
   Expected<PassSizes> build(const ForwardBatch& batch, const KvCache& cache);
   bool reads_experts(const ForwardBatch& batch) const;
@@ -113,12 +115,28 @@ void DeviceTransformer::embed(const ForwardBatch& batch) {
     }
     return;
   }
-  const auto scale = static_cast<float>(blueprint_.embedding_scale);
   for (int r = 0; r < batch.size(); ++r) {
-    float* x = input.row(r);
-    embed_token(weights_.host, batch.rows[static_cast<size_t>(r)].token, x);
-    if (scale == 1.0f) continue;
-    for (int i = 0; i < hidden; ++i) x[i] *= scale;
+    embed_row(batch.rows[static_cast<size_t>(r)].token, input.row(r));
+  }
+}
+
+void DeviceTransformer::embed_row(int32_t token, float* x) const {
+  embed_token(weights_.host, token, x);
+  const auto scale = static_cast<float>(blueprint_.embedding_scale);
+  if (scale == 1.0f) return;
+  for (int i = 0; i < config().hidden; ++i) x[i] *= scale;
+}
+
+// What per_layer_floats() counts.
+void DeviceTransformer::embed_per_layer(const ForwardBatch& batch) {
+  const int all = per_layer_floats(blueprint_, false);
+  if (all == 0) return;
+  const TensorView& table = weights_.host.per_layer_embedding.view;
+  for (int r = 0; r < batch.size(); ++r) {
+    const int32_t token = batch.rows[static_cast<size_t>(r)].token;
+    float* x = runner_.input().extra(r);
+    dequantize(table.dtype, table.row(token), all, x);
+    if (batch.first_layer > 0) embed_row(token, x + all);
   }
 }
 
@@ -201,7 +219,8 @@ void DeviceTransformer::bring_back(const ForwardBatch& batch, const PassSizes& s
 
 // What the device is told of the pass.
 Expected<PassSizes> DeviceTransformer::build(const ForwardBatch& batch, const KvCache& cache) {
-  Expected<PassSizes> built = runner_.input().build(batch);
+  Expected<PassSizes> built =
+      runner_.input().build(batch, per_layer_floats(blueprint_, batch.first_layer > 0));
   state_planes_.clear();
   if (!built.ok() || cache.states() == nullptr) return built;
   int of_cache = cache.creation().here + batch.first_layer - weights_.first_layer;
@@ -223,6 +242,7 @@ ForwardOutputs DeviceTransformer::forward(const ForwardBatch& batch, KvCache& ca
   }
   const PassSizes& sizes = built.value();
   embed(batch);
+  embed_per_layer(batch);
   planes_.make_moves(cache);
   runner_.input().send();
   const DevicePlanes::Of& planes = planes_.of(cache);

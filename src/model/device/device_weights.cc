@@ -52,6 +52,9 @@ class Loader {
     AERIE_RETURN_IF_ERROR(vector(from.ffn_post_norm.weight, out.ffn_post_norm));
     AERIE_RETURN_IF_ERROR(vector(from.query_norm, out.query_norm));
     AERIE_RETURN_IF_ERROR(vector(from.key_norm, out.key_norm));
+    if (from.per_layer.gate.weight.n > 0) {
+      AERIE_ASSIGN_OR_RETURN(out.per_layer, DevicePerLayer::create(from.per_layer, pool_));
+    }
     out.output_scale = from.output_scale;
     return vector(from.sinks, out.sinks);
   }
@@ -117,7 +120,9 @@ const char* what_is_missing(const Blueprint& b) {
   if (b.norm != NormKind::kRms) return "layer norms";
   if (b.attention_gate && b.query_key_norm == QueryKeyNorm::kRow) return "gated attention";
   if (b.experts_beside) return "experts beside a feed-forward";
-  if (b.per_layer_width > 0) return "inputs of each layer";
+  if (b.per_layer_width > 0 && !b.post_norms) {
+    return "inputs of each layer without norms behind branches";
+  }
   if (b.layer_scales && !b.post_norms) return "scales of layers without norms behind branches";
   if (b.learned_positions) return "learned positions";
   if (b.post_norms && b.residual_scale != 1.0) return "scaled branches with norms";
@@ -143,7 +148,7 @@ Expected<DeviceLayer> device_layer(const TransformerLayer& layer, DevicePool& po
 
 Expected<DeviceWeights> DeviceWeights::load(const ModelFile& file, const Blueprint& blueprint,
                                             const ModelOptions& options, device::Device& device) {
-  DeviceWeights weights{{}, options.layers.first, {}, nullptr, {}, DevicePool(device)};
+  DeviceWeights weights{{}, options.layers.first, {}, nullptr, {}, {}, DevicePool(device)};
   {
     const DevicePacker packer(*options.backend, device, weights.pool);
     ModelOptions packing = options;
@@ -162,6 +167,10 @@ Expected<DeviceWeights> DeviceWeights::load(const ModelFile& file, const Bluepri
   }
   AERIE_RETURN_IF_ERROR(loader.matrix(weights.host.output, weights.output));
   AERIE_RETURN_IF_ERROR(loader.vector(weights.host.output_norm.weight, weights.output_norm));
+  if (blueprint.per_layer_width > 0) {
+    AERIE_ASSIGN_OR_RETURN(weights.per_layer,
+                           DevicePerLayerInputs::create(weights.host, weights.pool));
+  }
   return weights;
 }
 

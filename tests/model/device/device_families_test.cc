@@ -67,15 +67,34 @@ INSTANTIATE_TEST_SUITE_P(Families, DeviceFamily, testing::ValuesIn(families_of_d
 // Those that the documents name are among them.
 TEST(DeviceFamilies, AreThoseOfTheDocuments) {
   const auto names = families_of_devices();
-  for (const char* name : {"deepseek2",     "deepseek2-lite", "deepseek3",
-                           "gemma2",        "gemma3",         "gemma4-keys-are-values",
-                           "glm4-moe-lite", "gpt-oss",        "gpt-oss-mxfp4",
-                           "granite",       "granitemoe",     "lfm2",
-                           "llama",         "llama3",         "mistral",
-                           "mixtral",       "olmoe",          "olmoe-clipped",
-                           "phi3",          "qwen2",          "qwen2-moe",
-                           "qwen3",         "qwen3-moe",      "qwen3-moe-dense",
-                           "qwen3-next",    "qwen35",         "qwen35-moe",
+  for (const char* name : {"deepseek2",
+                           "deepseek2-lite",
+                           "deepseek3",
+                           "gemma2",
+                           "gemma3",
+                           "gemma4",
+                           "gemma4-keys-are-values",
+                           "glm4-moe-lite",
+                           "gpt-oss",
+                           "gpt-oss-mxfp4",
+                           "granite",
+                           "granitemoe",
+                           "lfm2",
+                           "llama",
+                           "llama3",
+                           "mistral",
+                           "mixtral",
+                           "olmoe",
+                           "olmoe-clipped",
+                           "phi3",
+                           "qwen2",
+                           "qwen2-moe",
+                           "qwen3",
+                           "qwen3-moe",
+                           "qwen3-moe-dense",
+                           "qwen3-next",
+                           "qwen35",
+                           "qwen35-moe",
                            "smollm3"}) {
     EXPECT_EQ(std::ranges::count(names, name), 1) << name;
   }
@@ -245,7 +264,8 @@ TEST_P(DeviceFamilyTree, ACommittedPathIsAChain) {
 }
 
 // One graph and one wait, and at most twelve kernels a layer, of which three are of what every row
-// uses besides; latent attention has six more. What a layer of Gemma 4 takes docs/cuda.md says.
+// uses besides; latent attention has six more, inputs of layers
+// take three a pass.
 TEST_P(DeviceFamilyTree, TakesOneGraphAndOneWait) {
   if (!test::is_emulated()) GTEST_SKIP() << "the emulator counts";
   Bench bench(*file_, test::device_of_tests(), 1);
@@ -265,7 +285,8 @@ TEST_P(DeviceFamilyTree, TakesOneGraphAndOneWait) {
   EXPECT_EQ(counts.graph_launches, 1);
   EXPECT_EQ(counts.waits, 1);
   const ModelConfig& config = bench.model().config();
-  EXPECT_LE(counts.launches, (config.latent.rank > 0 ? 18 : 12) * config.layers + 5);
+  const int of_layer = config.latent.rank > 0 ? 18 : 12;
+  EXPECT_LE(counts.launches, of_layer * config.layers + (GetParam() == "gemma4" ? 8 : 5));
 }
 
 // What is counted before a model is loaded is about what it takes.
@@ -299,7 +320,7 @@ TEST_P(DeviceFamilyTree, TakesTheMemoryThatWasCounted) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, DeviceFamilyTree,
-                         testing::Values("qwen2-moe", "deepseek2-lite", "deepseek3",
+                         testing::Values("qwen2-moe", "deepseek2-lite", "deepseek3", "gemma4",
                                          "gemma4-keys-are-values", "granite-hybrid",
                                          "lfm2-layer-types", "qwen35"),
                          family_test_name);
