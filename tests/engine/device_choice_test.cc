@@ -67,6 +67,7 @@ class IdleDevice final : public device::Device {
   void route(const device::Route&) override {}
   void expert_product(const device::ExpertProduct&) override {}
   void add_experts(const device::AddExperts&) override {}
+  void add_beside(const device::AddBeside&) override {}
   void convolve(const device::Convolve&) override {}
   void scan_states(const device::ScanStates&) override {}
   void gate_heads(const device::GateHeads&) override {}

@@ -345,6 +345,27 @@ struct AddExperts {
   NextInput next;
 };
 
+// x = scale * (x + norm of (norm of what a feed-forward gives + norm of what a row's experts
+// give)), and NextInput of x. The experts' sum is AddExperts's, of nothing else.
+struct AddBeside {
+  const int32_t* rows = nullptr;
+  int most_rows = 0;
+  int used = 0;
+  const float* weights = nullptr;   // Route's
+  const int32_t* places = nullptr;  // the same
+  const float* y = nullptr;         // [pair][y_stride]
+  int y_stride = 0;
+  float* beside = nullptr;  // [row][beside_stride]: what the feed-forward gives; overwritten
+  int beside_stride = 0;
+  const float *beside_norm = nullptr, *expert_norm = nullptr, *norm = nullptr;  // [width]
+  float eps = 0.0f;
+  float scale = 1.0f;
+  float* x = nullptr;
+  int x_stride = 0;
+  int width = 0;
+  NextInput next;
+};
+
 struct Begin {  // NextInput of a residual stream
   const int32_t* rows = nullptr;
   int most_rows = 0;
@@ -563,6 +584,7 @@ class Device {
   virtual void route(const Route& args) = 0;
   virtual void expert_product(const ExpertProduct& args) = 0;
   virtual void add_experts(const AddExperts& args) = 0;
+  virtual void add_beside(const AddBeside& args) = 0;
   virtual void convolve(const Convolve& args) = 0;
   virtual void scan_states(const ScanStates& args) = 0;
   virtual void gate_heads(const GateHeads& args) = 0;

@@ -100,6 +100,7 @@ class DeviceImpl final : public Device {
   void route(const Route& args) override;
   void expert_product(const ExpertProduct& args) override;
   void add_experts(const AddExperts& args) override;
+  void add_beside(const AddBeside& args) override;
   void convolve(const Convolve& args) override {
     use();
     note(launch_convolve(args, stream_), "a short convolution");
@@ -440,6 +441,12 @@ void DeviceImpl::add_experts(const AddExperts& args) {
                 {dim3((args.width + kRowThreads - 1) / kRowThreads, args.most_rows),
                  dim3(kRowThreads), 0, true},
                 args);
+}
+
+void DeviceImpl::add_beside(const AddBeside& args) {
+  use();
+  launch_kernel("adding what experts give", add_beside_kernel,
+                {dim3(args.most_rows), dim3(kRowThreads), sizeof(RowShared), true}, args);
 }
 
 void DeviceImpl::start_clock() {

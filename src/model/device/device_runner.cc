@@ -226,7 +226,8 @@ void DeviceRunner::add_to_stream(const device::Matrix& matrix, const uint16_t* x
   device_->add_normed(add);
 }
 
-void DeviceRunner::run_experts(const DeviceLayer& layer, const float* next_norm) {
+// Of a layer's experts, and of those alone what comes next.
+DeviceExpertRunner::Input DeviceRunner::expert_input(const float* next_norm) {
   DeviceExpertRunner::Input input;
   input.product =
       product(device::kRowCount, shape_->sizes.rows, buffers_.input.as<uint16_t>(), sizes_.hidden);
@@ -236,12 +237,52 @@ void DeviceRunner::run_experts(const DeviceLayer& layer, const float* next_norm)
   input.stream_stride = input_.stream_stride();
   input.next = next_input(next_norm);
   input.is_first = !std::exchange(ran_experts_, true);
-  experts_.run(layer.experts, input);
+  return input;
 }
 
 void DeviceRunner::feed_forward(const DeviceLayer& layer, const LayerPlan& plan,
                                 const float* next_norm) {
-  if (layer.experts.any()) return run_experts(layer, next_norm);
+  if (layer.experts.any()) {
+    if (blueprint_.experts_beside) return run_beside(layer, plan, next_norm);
+    return experts_.run(layer.experts, expert_input(next_norm));
+  }
+  run_gated(layer, plan);
+  add_to_stream(layer.down, gated(plan), sizes_.ffn,
+                {layer.ffn_post_norm, next_norm, scale_of(layer)});
+}
+
+// Experts and a feed-forward, each of the stream by a norm of its own.
+void DeviceRunner::run_beside(const DeviceLayer& layer, const LayerPlan& plan,
+                              const float* next_norm) {
+  run_gated(layer, plan);
+  device::Product p = product(device::kRowCount, shape_->sizes.rows, gated(plan), sizes_.ffn);
+  p.w[0] = layer.down;
+  p.y = buffers_.branch.as<float>();
+  p.y_stride = blueprint_.config.hidden;
+  device_->product(p);
+
+  const DeviceExpertRunner::Input input = expert_input(next_norm);
+  begin(layer.experts.router_norm);
+  experts_.choose(layer.experts, input);
+  begin(layer.experts.norm);
+  experts_.give(layer.experts, input);
+  device::AddBeside add;
+  add.rows = p.rows;
+  add.most_rows = p.most_rows;
+  add.beside = p.y;
+  add.beside_stride = p.y_stride;
+  add.norm = layer.ffn_post_norm;
+  add.eps = static_cast<float>(blueprint_.norm_eps);
+  add.scale = scale_of(layer);
+  add.x = input.stream;
+  add.x_stride = input.stream_stride;
+  add.width = blueprint_.config.hidden;
+  add.next = input.next;
+  experts_.add_beside(layer.experts, add);
+}
+
+// What a feed-forward's last matrix is for.
+void DeviceRunner::run_gated(const DeviceLayer& layer, const LayerPlan& plan) {
   device::Product p =
       product(device::kRowCount, shape_->sizes.rows, buffers_.input.as<uint16_t>(), sizes_.hidden);
   p.norm = input_norm(buffers_.squares);
@@ -258,8 +299,6 @@ void DeviceRunner::feed_forward(const DeviceLayer& layer, const LayerPlan& plan,
     p.output = device::Output::kActivated;
   }
   device_->product(p);
-  add_to_stream(layer.down, gated(plan), sizes_.ffn,
-                {layer.ffn_post_norm, next_norm, scale_of(layer)});
 }
 
 void DeviceRunner::run_layer(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane,

@@ -98,7 +98,9 @@ class DeviceRunner {
   DeviceLatentRunner::Input latent_input(const LayerPlan& plan) const;
   void gate_attended();
   void feed_forward(const DeviceLayer& layer, const LayerPlan& plan, const float* next_norm);
-  void run_experts(const DeviceLayer& layer, const float* next_norm);
+  DeviceExpertRunner::Input expert_input(const float* next_norm);
+  void run_beside(const DeviceLayer& layer, const LayerPlan& plan, const float* next_norm);
+  void run_gated(const DeviceLayer& layer, const LayerPlan& plan);
   // What becomes of what a branch gives: its norm, if it has one, a scale of the stream that it was
   // added to (with a norm alone), and the norm of what reads that next.
   struct Behind {

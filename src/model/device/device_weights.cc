@@ -41,7 +41,8 @@ class Loader {
     }
     if (from.experts.router.weight.n > 0) {
       AERIE_ASSIGN_OR_RETURN(out.experts, DeviceExperts::create(from.experts, pool_));
-    } else {
+    }
+    if (from.down.weight.n > 0) {
       AERIE_RETURN_IF_ERROR(matrix(from.gate, out.gate));
       AERIE_RETURN_IF_ERROR(matrix(from.up, out.up));
       AERIE_RETURN_IF_ERROR(matrix(from.down, out.down));
@@ -85,7 +86,10 @@ const char* what_of_experts(const Blueprint& b) {
   if (b.config.experts > device::kMostExperts) return "so many experts";
   if (b.config.used_experts > device::kMostUsedExperts) return "so many experts of a token";
   if (!b.gated) return "experts without gates";
-  if (b.post_norms) return "norms behind experts";
+  if (b.post_norms != b.experts_beside) return "norms behind experts";
+  if (b.experts_beside && (b.config.shared_ffn > 0 || b.router.corrected)) {
+    return "experts of this kind beside a feed-forward";
+  }
   return nullptr;
 }
 
@@ -119,7 +123,6 @@ const char* what_is_missing(const Blueprint& b) {
   if (const char* what = what_of_linear(b); what != nullptr) return what;
   if (b.norm != NormKind::kRms) return "layer norms";
   if (b.attention_gate && b.query_key_norm == QueryKeyNorm::kRow) return "gated attention";
-  if (b.experts_beside) return "experts beside a feed-forward";
   if (b.per_layer_width > 0 && !b.post_norms) {
     return "inputs of each layer without norms behind branches";
   }

@@ -66,6 +66,8 @@ Status check_expert_types(const ModelFile& file, const Blueprint& blueprint, int
       name.remove_prefix(prefix.size());
       if (!name.starts_with(kFfn) || name.starts_with("ffn_gate_inp")) continue;
       name = name.substr(0, name.find('.'));
+      // A feed-forward beside them is none of theirs.
+      if (blueprint.experts_beside && !name.ends_with("_exps")) continue;
       if (name.ends_with("norm")) continue;
       AERIE_RETURN_IF_ERROR(add_kind(tensor, name, kinds));
     }

@@ -204,15 +204,15 @@ INSTANTIATE_TEST_SUITE_P(Kinds, DeviceExactStates, testing::ValuesIn(kStatesCase
                          [](const auto& one) { return draft_kind_name(one.param.kind); });
 
 // Layers of several widths, keys and values of others and inputs of layers, which rows that go on
-// from a later layer have, too.
+// from a later layer have, too; experts beside a feed-forward.
 constexpr StatesCase kVariedCases[] = {
     {DraftKind::kNgramTree, "gemma4-keys-are-values", 0.0},
     {DraftKind::kEarlyExit, "gemma4", 0.9},
     {DraftKind::kLayerSkip, "gemma4", 0.0},
-    {DraftKind::kSameModel, "gemma4", 0.9},
+    {DraftKind::kSameModel, "gemma4-moe", 0.9},
     {DraftKind::kModelTree, "gemma4", 0.9},
     {DraftKind::kProphetTree, "gemma4", 0.9},
-    {DraftKind::kRandomChain, "gemma4", 0.0},
+    {DraftKind::kRandomChain, "gemma4-moe", 0.0},
 };
 class DeviceExactVaried : public testing::TestWithParam<StatesCase> {};
 

@@ -238,4 +238,67 @@ TEST(DeviceLayerInputs, AreGates) {
   }
 }
 
+// A row of random numbers, several experts of it among those of other rows.
+TEST(DeviceLayerInputs, ExpertsBesideAreNormedTwice) {
+  constexpr int kWidth = 300, kUsed = 2, kPairs = kRows * kUsed,
+                kPanels = (kWidth + kPanel - 1) / kPanel;
+  const std::vector<float> y = normal_numbers(kPairs * kWidth, 1),
+                           beside = normal_numbers(kRows * kWidth, 2),
+                           x = normal_numbers(kRows * kWidth, 3),
+                           norms = normal_numbers(4 * kWidth, 4),
+                           weights = {0.5f, 0.25f, 1.0f, 0.125f, 0.75f, 0.0f};
+  const std::vector<int32_t> places = {5, 0, 3, 1, 4, 2};
+  const DeviceArray<int32_t> count({kRows}), at(places);
+  const DeviceArray<float> given(y), other(beside), stream(x), norm(norms), shares(weights),
+      squares(std::vector<float>(kRows * kPanels));
+  const DeviceArray<uint16_t> next(std::vector<uint16_t>(kRows * kWidth));
+  AddBeside args;
+  args.rows = count.data();
+  args.most_rows = kRows + 1;
+  args.used = kUsed;
+  args.weights = shares.data();
+  args.places = at.data();
+  args.y = given.data();
+  args.beside = other.data();
+  args.x = stream.data();
+  args.y_stride = args.beside_stride = args.x_stride = args.width = kWidth;
+  args.beside_norm = norm.data();
+  args.expert_norm = norm.data() + kWidth;
+  args.norm = norm.data() + 2 * kWidth;
+  args.eps = static_cast<float>(kEps);
+  args.scale = 0.75f;
+  args.next = {norm.data() + 3 * kWidth, next.data(), kWidth, squares.data(), kPanels};
+  device_of_tests().add_beside(args);
+  const std::vector<float> out = stream.values();
+  const std::vector<uint16_t> rounded = next.values();
+  const auto normed = [&](std::vector<double> v, size_t which) {
+    double sum = 0.0;
+    for (const double one : v) sum += one * one;
+    for (size_t n = 0; n < v.size(); ++n) {
+      v[n] *= norms[which * kWidth + n] / std::sqrt(sum / kWidth + kEps);
+    }
+    return v;
+  };
+  for (size_t row = 0; row < kRows; ++row) {
+    std::vector<double> of_experts(kWidth), both(kWidth);
+    for (size_t n = 0; n < kWidth; ++n) {
+      for (size_t i = row * kUsed; i < (row + 1) * kUsed; ++i) {
+        of_experts[n] += double{weights[i]} * y[static_cast<size_t>(places[i]) * kWidth + n];
+      }
+      both[n] = beside[row * kWidth + n];
+    }
+    both = normed(both, 0);
+    of_experts = normed(of_experts, 1);
+    for (size_t n = 0; n < kWidth; ++n) both[n] += of_experts[n];
+    both = normed(both, 2);
+    for (size_t n = 0; n < kWidth; ++n) {
+      const size_t i = row * kWidth + n;
+      const double expected = 0.75 * (x[i] + both[n]);
+      EXPECT_NEAR(out[i], expected, 1e-4) << i;
+      EXPECT_NEAR(simt::from_bf16(rounded[i]), out[i] * norms[3 * kWidth + n],
+                  0.004 * std::abs(out[i] * norms[3 * kWidth + n]) + 1e-6);
+    }
+  }
+}
+
 }  // namespace aerie::device::place_test
