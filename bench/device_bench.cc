@@ -437,6 +437,7 @@ class Chain {
     place.stride = 6144;
     place.heads = 32;
     place.shape = {8, 128};
+    place.values_apart = 8 * 128;
     place.eps = 1e-5f;
     place.turns = turns_;
     place.turns_stride = 128;

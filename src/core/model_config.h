@@ -101,6 +101,13 @@ struct ModelConfig {
     return kv_sources.empty() ? layer : kv_sources[static_cast<size_t>(layer)];
   }
   bool has_own_kv(int layer) const { return kv_source(layer) == layer; }
+  // Whether no layer from this one on reads keys and values of one before it.
+  bool divides_at(int layer) const {
+    for (int i = layer; i < layers; ++i) {
+      if (kv_source(i) < layer) return false;
+    }
+    return true;
+  }
   // Whether another layer's attention reads its keys and values.
   bool is_read(int layer) const {
     if (kv_sources.empty()) return false;

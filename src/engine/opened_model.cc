@@ -198,6 +198,7 @@ bool Opening::divide(const ModelConfig& config, int context, const Status& opene
   const int asked_context = std::exchange(options_.context, context);
   bool fits = false;
   for (int first = 1; first < config.layers && !fits; ++first) {
+    if (!config.divides_at(first)) continue;
     out_.device->first_layer = first;
     fits = least_need(sides().front(), config).all() <= free;
   }

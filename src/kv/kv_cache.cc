@@ -30,7 +30,7 @@ int states_before(const ModelConfig& config, int layer) {
   return count;
 }
 
-bool keeps_kv(const ModelConfig& config, int layer) {
+bool layer_keeps_kv(const ModelConfig& config, int layer) {
   return !config.is_linear(layer) && config.has_own_kv(layer);
 }
 
@@ -57,7 +57,7 @@ int64_t KvCache::bytes_needed(const ModelConfig& config, int64_t positions, kern
   const int64_t pages = pages_for(positions), places = places_for(config, pages, windows);
   int64_t bytes = 0;
   for (int layer = 0; layer < config.layers; ++layer) {
-    if (!keeps_kv(config, layer)) continue;
+    if (!layer_keeps_kv(config, layer)) continue;
     bytes += (config.has_window(layer) ? places : pages) * layout_of(config, layer, type).page();
   }
   return bytes;
@@ -83,7 +83,7 @@ int64_t KvCache::bytes_here(const ModelConfig& config, const Creation& creation)
         StateStore::bytes_needed(config, state_sizes(creation)) / config.count_linear() * states;
   }
   for (int layer = 0; layer < creation.here; ++layer) {
-    if (!keeps_kv(config, layer)) continue;
+    if (!layer_keeps_kv(config, layer)) continue;
     bytes += pages_for(creation.positions) * layout_of(config, layer, creation.type).page();
   }
   return bytes;
@@ -142,9 +142,10 @@ Status KvCache::make_planes(const ModelConfig& config) {
   for (int layer = 0; layer < config.layers; ++layer) {
     state_planes_.push_back(state_planes);
     keeps_state_.push_back(config.is_linear(layer));
+    keeps_kv_.push_back(layer_keeps_kv(config, layer));
     if (config.is_linear(layer)) ++state_planes;
     planes_.emplace_back();
-    if ((elsewhere && layer >= creation_.here) || !keeps_kv(config, layer)) continue;
+    if ((elsewhere && layer >= creation_.here) || !keeps_kv_.back()) continue;
     const int pages = has_places(layer) ? windows_->places() : page_count_;
     const auto bytes = static_cast<size_t>(pages * layout(layer).page());
     AERIE_ASSIGN_OR_RETURN(planes_.back(), Buffer::allocate(bytes));

@@ -154,6 +154,8 @@ class KvCache {
   // if planes are elsewhere.
   std::byte* plane(int layer) { return planes_[static_cast<size_t>(layer)].data(); }
   bool keeps_state(int layer) const { return keeps_state_[static_cast<size_t>(layer)]; }
+  // Whether the layer has keys and values of its own.
+  bool keeps_kv(int layer) const { return keeps_kv_[static_cast<size_t>(layer)]; }
   // Null if no layer keeps states. A pass reads and advances them; all else goes through the cache.
   StateStore* states() { return states_ ? &*states_ : nullptr; }
   const StateStore* states() const { return states_ ? &*states_ : nullptr; }
@@ -226,8 +228,8 @@ class KvCache {
   int64_t bytes_ = 0;           // of all of them, wherever they are
   std::optional<SlotMoves> moves_;
   std::optional<StateStore> states_;
-  std::vector<int> state_planes_;  // [layer]
-  std::vector<bool> keeps_state_;  // the same
+  std::vector<int> state_planes_;             // [layer]
+  std::vector<bool> keeps_state_, keeps_kv_;  // the same
   std::optional<WindowPages> windows_;
   std::vector<bool> has_window_;  // [layer]; empty: none has one
   std::vector<Sequence> sequences_;

@@ -69,11 +69,14 @@ class IdleDevice final : public device::Device {
   void route(const device::Route&) override {}
   void expert_product(const device::ExpertProduct&) override {}
   void add_experts(const device::AddExperts&) override {}
+  void add_beside(const device::AddBeside&) override {}
   void convolve(const device::Convolve&) override {}
   void scan_states(const device::ScanStates&) override {}
   void gate_heads(const device::GateHeads&) override {}
   void gate_groups(const device::GateGroups&) override {}
   void move_states(const device::MoveStates&) override {}
+  void gate_rows(const device::GateRows&) override {}
+  void join_inputs(const device::JoinInputs&) override {}
   void move_entries(const device::MoveEntries&) override {}
   void best(const device::Best&) override {}
   void start_clock() override {}

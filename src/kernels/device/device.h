@@ -158,13 +158,16 @@ enum PassCount {
 };
 
 inline constexpr int kMostHeadDim = 256;
+inline constexpr int kWideHeadDim = 512;  // and this one
 inline constexpr int kMostLatentDim = 576;
 
 struct CacheShape {
   int kv_heads = 0;
-  int head_dim = 0;  // a multiple of 16, at most kMostHeadDim, or kMostLatentDim
+  int head_dim = 0;  // a multiple of 16, at most kMostHeadDim, or kWideHeadDim, or of latents
   // KvLayout::value_prefix: if it is not 0 there is one head, and a slot has its key alone.
   int value_prefix = 0;
+
+  bool operator==(const CacheShape&) const = default;
 };
 
 struct Place {  // queries, keys and values of products to where attention takes them
@@ -174,7 +177,8 @@ struct Place {  // queries, keys and values of products to where attention takes
   int stride = 0;
   int heads = 0;
   int queries_apart = 0;  // heads of queries are so far from one another; 0: side by side
-  CacheShape shape;
+  CacheShape shape;       // no heads of keys: queries alone
+  int values_apart = 0;   // from a head's key to its value; 0: that is the value, too
   const float* query_norm = nullptr;  // [head_dim]; null: none
   const float* key_norm = nullptr;
   bool whole_norms = false;  // of all heads together, with weights [heads][head_dim]
@@ -230,6 +234,7 @@ struct Attend {
   unsigned* arrived = nullptr;  // arrival_counters(), zeros
   uint16_t* out = nullptr;      // bfloat16 [row][out_stride]
   int out_stride = 0;           // a multiple of 4; with a value_prefix of 8
+  int tile_rows = 0;            // that a tile has at most; 0: most_tile_rows()
   // With a value_prefix: what heads give is so far apart, a multiple of 8. Such attention has no
   // cap and no sinks; its tiles are not looked at: most_tiles are rows, from first_tile on.
   int out_head = 0;
@@ -340,6 +345,27 @@ struct AddExperts {
   NextInput next;
 };
 
+// x = scale * (x + norm of (norm of what a feed-forward gives + norm of what a row's experts
+// give)), and NextInput of x. The experts' sum is AddExperts's, of nothing else.
+struct AddBeside {
+  const int32_t* rows = nullptr;
+  int most_rows = 0;
+  int used = 0;
+  const float* weights = nullptr;   // Route's
+  const int32_t* places = nullptr;  // the same
+  const float* y = nullptr;         // [pair][y_stride]
+  int y_stride = 0;
+  float* beside = nullptr;  // [row][beside_stride]: what the feed-forward gives; overwritten
+  int beside_stride = 0;
+  const float *beside_norm = nullptr, *expert_norm = nullptr, *norm = nullptr;  // [width]
+  float eps = 0.0f;
+  float scale = 1.0f;
+  float* x = nullptr;
+  int x_stride = 0;
+  int width = 0;
+  NextInput next;
+};
+
 struct Begin {  // NextInput of a residual stream
   const int32_t* rows = nullptr;
   int most_rows = 0;
@@ -350,13 +376,14 @@ struct Begin {  // NextInput of a residual stream
   NextInput next;
 };
 
-struct AddNormed {  // x += norm of y, and NextInput of x; by rows
+struct AddNormed {  // x = scale * (x + norm of y), and NextInput of x; by rows
   const int32_t* rows = nullptr;
   int most_rows = 0;
   const float* y = nullptr;
   int y_stride = 0;
   const float* weight = nullptr;
   float eps = 0.0f;
+  float scale = 1.0f;
   float* x = nullptr;
   int x_stride = 0;
   int width = 0;
@@ -413,6 +440,35 @@ struct MapRows {  // out = factor * f(x + bias), or out += that
   bool adds = false;
   float* out = nullptr;
   int64_t out_stride = 0;
+};
+
+struct GateRows {  // out = glu(x) * by as bfloat16
+  const int32_t* rows = nullptr;
+  int most_rows = 0;
+  const float* x = nullptr;
+  int x_stride = 0;
+  const float* by = nullptr;
+  int by_stride = 0;
+  int width = 0;
+  Glu glu = Glu::kSilu;
+  uint16_t* out = nullptr;
+  int out_stride = 0;
+};
+
+// x = factor * (norm of x + added_scale * added), each part of a row normed by itself, all with the
+// same weights.
+struct JoinInputs {
+  const int32_t* rows = nullptr;
+  int most_rows = 0;
+  float* x = nullptr;  // [row][parts][width]
+  int x_stride = 0;
+  int parts = 0, width = 0;
+  const float* weight = nullptr;  // [width]
+  float eps = 0.0f;
+  const float* added = nullptr;  // [row][parts][width]
+  int added_stride = 0;
+  float added_scale = 1.0f;
+  float factor = 1.0f;
 };
 
 struct MoveEntries {  // of all planes, one after the other
@@ -525,6 +581,8 @@ class Device {
   virtual void narrow_rows(const NarrowRows& args) = 0;
   virtual void narrow_heads(const NarrowHeads& args) = 0;
   virtual void map_rows(const MapRows& args) = 0;
+  virtual void gate_rows(const GateRows& args) = 0;
+  virtual void join_inputs(const JoinInputs& args) = 0;
   virtual void move_entries(const MoveEntries& args) = 0;
   virtual void best(const Best& args) = 0;
   virtual void top(const Top& args) = 0;
@@ -532,6 +590,7 @@ class Device {
   virtual void route(const Route& args) = 0;
   virtual void expert_product(const ExpertProduct& args) = 0;
   virtual void add_experts(const AddExperts& args) = 0;
+  virtual void add_beside(const AddBeside& args) = 0;
   virtual void convolve(const Convolve& args) = 0;
   virtual void scan_states(const ScanStates& args) = 0;
   virtual void gate_heads(const GateHeads& args) = 0;

@@ -102,6 +102,8 @@ class DeviceImpl final : public Device {
   void narrow_rows(const NarrowRows& args) override;
   void narrow_heads(const NarrowHeads& args) override;
   void map_rows(const MapRows& args) override;
+  void gate_rows(const GateRows& args) override;
+  void join_inputs(const JoinInputs& args) override;
   void move_entries(const MoveEntries& args) override;
   void best(const Best& args) override;
   void top(const Top& args) override;
@@ -109,6 +111,7 @@ class DeviceImpl final : public Device {
   void route(const Route& args) override;
   void expert_product(const ExpertProduct& args) override;
   void add_experts(const AddExperts& args) override;
+  void add_beside(const AddBeside& args) override;
   void convolve(const Convolve& args) override {
     use();
     note(launch_convolve(args, stream_), "a short convolution");
@@ -153,6 +156,8 @@ class DeviceImpl final : public Device {
                      std::type_identity_t<P>... args) {
     note(simt::launch(kernel, shape, stream_, args...), what);
   }
+  template <int kTiles, int kHeadDim>
+  void attend_heads(const AttendLaunch& launch);
   template <int kTiles>
   void attend_tiles(const AttendLaunch& launch);
   template <int kTiles>
@@ -281,7 +286,10 @@ void DeviceImpl::place(const Place& args) {
   const simt::Shape shape = {dim3((heads + kWarps - 1) / kWarps, args.most_rows), dim3(kRowThreads),
                              0, true};
   if (args.shape.head_dim <= 128) return launch_kernel(kWhat, place_kernel<2>, shape, args);
-  launch_kernel(kWhat, place_kernel<kMostHeadDim / 64>, shape, args);
+  if (args.shape.head_dim <= kMostHeadDim) {
+    return launch_kernel(kWhat, place_kernel<kMostHeadDim / 64>, shape, args);
+  }
+  launch_kernel(kWhat, place_kernel<kWideHeadDim / 64>, shape, args);
 }
 
 void DeviceImpl::place_latent(const PlaceLatent& args) {
@@ -291,21 +299,28 @@ void DeviceImpl::place_latent(const PlaceLatent& args) {
                 {dim3(args.heads / kWarps + 1, args.most_rows), dim3(kRowThreads), 0, true}, args);
 }
 
+template <int kTiles, int kHeadDim>
+void DeviceImpl::attend_heads(const AttendLaunch& launch) {
+  const Attend& a = launch.a;
+  launch_kernel("attention", attention_kernel<kTiles, kHeadDim>,
+                {dim3(a.most_chunks, a.shape.kv_heads, a.most_tiles * launch.pieces),
+                 dim3(kAttentionThreads), sizeof(AttentionShared<kTiles, kHeadDim>), true},
+                launch);
+}
+
 template <int kTiles>
 void DeviceImpl::attend_tiles(const AttendLaunch& launch) {
-  const Attend& a = launch.a;
-  const simt::Shape shape = {dim3(a.most_chunks, a.shape.kv_heads, a.most_tiles * launch.pieces),
-                             dim3(kAttentionThreads), sizeof(AttentionShared<kTiles>), true};
-  constexpr const char* kWhat = "attention";
-  switch (a.shape.head_dim) {
+  switch (launch.a.shape.head_dim) {
     case 64:
-      return launch_kernel(kWhat, attention_kernel<kTiles, 64>, shape, launch);
+      return attend_heads<kTiles, 64>(launch);
     case 128:
-      return launch_kernel(kWhat, attention_kernel<kTiles, 128>, shape, launch);
+      return attend_heads<kTiles, 128>(launch);
     case 256:
-      return launch_kernel(kWhat, attention_kernel<kTiles, 256>, shape, launch);
+      return attend_heads<kTiles, 256>(launch);
+    case kWideHeadDim:
+      return attend_heads<kTiles, kWideHeadDim>(launch);
     default:
-      return launch_kernel(kWhat, attention_kernel<kTiles, 0>, shape, launch);
+      return attend_heads<kTiles, 0>(launch);
   }
 }
 
@@ -338,7 +353,7 @@ void DeviceImpl::attend(const Attend& args) {
   use();
   if (args.shape.value_prefix > 0) return attend_latents(args);
   const int per_row = args.heads / args.shape.kv_heads;
-  int of_tile = most_tile_rows(per_row);
+  int of_tile = args.tile_rows > 0 ? args.tile_rows : most_tile_rows(per_row);
   if (args.most_rows < of_tile) of_tile = args.most_rows;
   int rows = of_tile;
   int64_t blocks = int64_t{args.most_chunks} * args.shape.kv_heads * args.most_tiles;
@@ -364,7 +379,7 @@ void DeviceImpl::begin(const Begin& args) {
 
 void DeviceImpl::add_normed(const AddNormed& args) {
   use();
-  launch_kernel("a norm", add_normed_kernel,
+  launch_kernel("a norm", args.scale != 1.0f ? add_normed_kernel<true> : add_normed_kernel<false>,
                 {dim3(args.most_rows), dim3(kRowThreads), sizeof(RowShared), true}, args);
 }
 
@@ -391,6 +406,20 @@ void DeviceImpl::map_rows(const MapRows& args) {
   use();
   launch_kernel("adding rows", map_rows_kernel, {dim3(args.most_rows), dim3(kRowThreads), 0, true},
                 args);
+}
+
+void DeviceImpl::gate_rows(const GateRows& args) {
+  use();
+  launch_kernel("gates", gate_rows_kernel, {dim3(args.most_rows), dim3(kRowThreads), 0, true},
+                args);
+}
+
+void DeviceImpl::join_inputs(const JoinInputs& args) {
+  use();
+  constexpr int kWarps = kRowThreads / 32;
+  launch_kernel(
+      "layers' inputs", join_inputs_kernel,
+      {dim3((args.parts + kWarps - 1) / kWarps, args.most_rows), dim3(kRowThreads), 0, true}, args);
 }
 
 void DeviceImpl::move_entries(const MoveEntries& args) {
@@ -438,6 +467,12 @@ void DeviceImpl::add_experts(const AddExperts& args) {
                 {dim3((args.width + kRowThreads - 1) / kRowThreads, args.most_rows),
                  dim3(kRowThreads), 0, true},
                 args);
+}
+
+void DeviceImpl::add_beside(const AddBeside& args) {
+  use();
+  launch_kernel("adding what experts give", add_beside_kernel,
+                {dim3(args.most_rows), dim3(kRowThreads), sizeof(RowShared), true}, args);
 }
 
 void DeviceImpl::start_clock() {

@@ -77,6 +77,7 @@ __global__ void __launch_bounds__(kRowThreads) begin_kernel(const __grid_constan
   }
 }
 
+template <bool kScales>
 __global__ void __launch_bounds__(kRowThreads)
     add_normed_kernel(const __grid_constant__ AddNormed a) {
   auto& shared = simt::shared<RowShared>();
@@ -91,6 +92,7 @@ __global__ void __launch_bounds__(kRowThreads)
     float sum = 0.0f;
     if (is_there) {
       sum = simt::fma(y[n] * inverse, a.weight[n], x[n]);
+      if constexpr (kScales) sum *= a.scale;
       x[n] = sum;
     }
     make_next(a.next, row, n, is_there, sum);
@@ -139,6 +141,38 @@ __global__ void __launch_bounds__(kRowThreads) map_rows_kernel(const __grid_cons
   }
 }
 
+__global__ void __launch_bounds__(kRowThreads)
+    gate_rows_kernel(const __grid_constant__ GateRows a) {
+  const int row = row_of_block(a.rows);
+  if (row < 0) return;
+  const float* x = a.x + static_cast<int64_t>(row) * a.x_stride;
+  const float* by = a.by + static_cast<int64_t>(row) * a.by_stride;
+  uint16_t* out = a.out + static_cast<int64_t>(row) * a.out_stride;
+  for (int n = static_cast<int>(threadIdx.x); n < a.width; n += kRowThreads) {
+    out[n] = simt::to_bf16(activated(a.glu, x[n]) * by[n]);
+  }
+}
+
+// A warp has a part of a row.
+__global__ void __launch_bounds__(kRowThreads)
+    join_inputs_kernel(const __grid_constant__ JoinInputs a) {
+  simt::release_dependents();
+  const int row = static_cast<int>(blockIdx.y), lane = static_cast<int>(threadIdx.x) % 32;
+  const int part =
+      static_cast<int>(blockIdx.x) * (kRowThreads / 32) + static_cast<int>(threadIdx.x) / 32;
+  const bool is_there = row < *a.rows && part < a.parts;
+  simt::wait_for_previous();
+  if (!is_there) return;
+  float* x = a.x + static_cast<int64_t>(row) * a.x_stride + part * a.width;
+  const float* added = a.added + static_cast<int64_t>(row) * a.added_stride + part * a.width;
+  float sum = 0.0f;
+  for (int n = lane; n < a.width; n += 32) sum = simt::fma(x[n], x[n], sum);
+  const float inverse = inverse_root_mean(warp_sum(sum), a.width, a.eps);
+  for (int n = lane; n < a.width; n += 32) {
+    x[n] = a.factor * simt::fma(added[n], a.added_scale, x[n] * inverse * a.weight[n]);
+  }
+}
+
 // A warp has one head of queries of one row, or one of keys and the values that go with it. All
 // that it needs is asked for before anything is written.
 //
@@ -170,7 +204,7 @@ class PlaceWarp {
       return turn(norm_of(a_.query_norm, head_, heads), x, pairs,
                   a_.q + (static_cast<int64_t>(row_) * heads + head_) * dim);
     }
-    const float* values_at = x + a_.shape.kv_heads * dim;
+    const float* values_at = x + a_.values_apart;
     float values[kPairs * 2];
     SIMT_UNROLL
     for (int i = 0; i < kPairs * 2; ++i) {

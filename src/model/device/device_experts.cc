@@ -61,7 +61,15 @@ bool has_experts(const Blueprint& blueprint) {
 Expected<DeviceExperts> DeviceExperts::create(const ExpertWeights& weights, DevicePool& pool) {
   DeviceExperts out;
   AERIE_ASSIGN_OR_RETURN(out.router, device_linear(weights.router, pool));
-  AERIE_ASSIGN_OR_RETURN(out.corrections, pool.upload(weights.corrections, "weights"));
+  const auto vector = [&](const std::vector<float>& values, const float*& to) -> Status {
+    AERIE_ASSIGN_OR_RETURN(to, pool.upload(values, "weights"));
+    return {};
+  };
+  AERIE_RETURN_IF_ERROR(vector(weights.corrections, out.corrections));
+  AERIE_RETURN_IF_ERROR(vector(weights.router_norm.weight, out.router_norm));
+  AERIE_RETURN_IF_ERROR(vector(weights.norm.weight, out.norm));
+  AERIE_RETURN_IF_ERROR(vector(weights.beside_post_norm.weight, out.beside_post_norm));
+  AERIE_RETURN_IF_ERROR(vector(weights.post_norm.weight, out.post_norm));
   AERIE_ASSIGN_OR_RETURN(out.gate, device_stack(weights.gate, pool));
   AERIE_ASSIGN_OR_RETURN(out.up, device_stack(weights.up, pool));
   AERIE_ASSIGN_OR_RETURN(out.down, device_stack(weights.down, pool));
@@ -129,7 +137,7 @@ Expected<DeviceExpertRunner> DeviceExpertRunner::create(const Blueprint& bluepri
 }
 
 // Logits of rows, and the order in which their experts are taken.
-void DeviceExpertRunner::choose(const DeviceExperts& layer, const Input& input, int tile_rows) {
+void DeviceExpertRunner::choose(const DeviceExperts& layer, const Input& input) {
   device::Product p = input.product;
   p.w[0] = layer.router;
   p.y = logits_.as<float>();
@@ -155,7 +163,7 @@ void DeviceExpertRunner::choose(const DeviceExperts& layer, const Input& input, 
   route.by_best_two = router_.by_best_two;
   route.normalized = router_.normalized;
   route.scale = static_cast<float>(router_.scale) * scale_;
-  route.tile_rows = tile_rows;
+  route.tile_rows = tile_rows_of(config_, input.product.most_rows);
   route.weights = weights_.as<float>();
   route.chosen = chosen_.as<int32_t>();
   route.places = places_.as<int32_t>();
@@ -168,7 +176,9 @@ void DeviceExpertRunner::choose(const DeviceExperts& layer, const Input& input, 
   device_->route(route);
 }
 
-void DeviceExpertRunner::multiply(const DeviceExperts& layer, const Input& input, int tile_rows) {
+// What pairs give.
+void DeviceExpertRunner::give(const DeviceExperts& layer, const Input& input) {
+  const int tile_rows = tile_rows_of(config_, input.product.most_rows);
   device::ExpertProduct gated;
   gated.product = input.product;
   gated.product.w[0] = layer.gate.first;
@@ -245,10 +255,21 @@ void DeviceExpertRunner::add(const DeviceExperts& layer, const Input& input) {
   device_->add_experts(add);
 }
 
+void DeviceExpertRunner::add_beside(const DeviceExperts& layer, const device::AddBeside& add) {
+  device::AddBeside all = add;
+  all.used = config_.used_experts;
+  all.weights = weights_.as<float>();
+  all.places = places_.as<int32_t>();
+  all.y = given_.as<float>();
+  all.y_stride = config_.hidden;
+  all.beside_norm = layer.beside_post_norm;
+  all.expert_norm = layer.post_norm;
+  device_->add_beside(all);
+}
+
 void DeviceExpertRunner::run(const DeviceExperts& layer, const Input& input) {
-  const int tile_rows = tile_rows_of(config_, input.product.most_rows);
-  choose(layer, input, tile_rows);
-  multiply(layer, input, tile_rows);
+  choose(layer, input);
+  give(layer, input);
   if (layer.shared_down.n > 0) run_shared(layer, input);
   add(layer, input);
 }

@@ -26,6 +26,11 @@ struct DeviceExperts {
   // What every row uses besides, and the gate of that; without outputs if there is none.
   device::Matrix shared_gate, shared_up, shared_down, shared_router;
 
+  // Blueprint::experts_beside, in device memory: what a row is normed by to choose, and for the
+  // experts; norms behind the feed-forward and behind the experts.
+  const float *router_norm = nullptr, *norm = nullptr, *beside_post_norm = nullptr,
+              *post_norm = nullptr;
+
   bool any() const { return router.n > 0; }
 
   // Of a layer that a DevicePacker packed. kUnsupported for matrices of several types.
@@ -59,6 +64,13 @@ class DeviceExpertRunner {
   };
   void run(const DeviceExperts& layer, const Input& input);
 
+  // The same, step by step, of experts beside a feed-forward: the input of choose() is normed for
+  // the router, that of give() for the experts, and what they give is left where add_beside() takes
+  // it from, all of which is in `add` but for that and the norms behind either.
+  void choose(const DeviceExperts& layer, const Input& input);
+  void give(const DeviceExperts& layer, const Input& input);
+  void add_beside(const DeviceExperts& layer, const device::AddBeside& add);
+
   // In device memory: how many experts the last pass read, each once a layer.
   const int32_t* reads() const { return reads_.as<int32_t>(); }
 
@@ -69,8 +81,6 @@ class DeviceExpertRunner {
     int64_t bytes;
   };
   static std::vector<Part> parts(const ModelConfig& config, int most_rows);
-  void choose(const DeviceExperts& layer, const Input& input, int tile_rows);
-  void multiply(const DeviceExperts& layer, const Input& input, int tile_rows);
   void run_shared(const DeviceExperts& layer, const Input& input);
   void add(const DeviceExperts& layer, const Input& input);
 

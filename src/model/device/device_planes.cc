@@ -14,8 +14,7 @@ constexpr size_t kMoveBytes = (1 + 2 * kMovesAtOnce) * sizeof(int32_t);
 }  // namespace
 
 Status DevicePlanes::add(KvCache& cache) {
-  const kernels::KvLayout& layout = cache.layout();
-  if (layout.type != kernels::KvType::kF16) {
+  if (cache.layout().type != kernels::KvType::kF16) {
     return not_supported("a device keeps keys and values in 16 bits: leave --cache-type out");
   }
   if (cache.creation().planes != KvCache::Planes::kElsewhere) {
@@ -28,29 +27,47 @@ Status DevicePlanes::add(KvCache& cache) {
   }
   Of of;
   of.id = next_id_++;
-  of.shape = {layout.kv_heads, layout.head_dim, layout.value_prefix};
-  const int64_t bytes = cache.pages() * layout.page();
-  std::vector<uint16_t*> table;
-  for (int layer = cache.creation().here; layer < cache.layers(); ++layer) {
-    of.entries += cache.keeps_state(layer) ? 0 : 1;
-  }
-  const auto entries = static_cast<size_t>(of.entries);
-  AERIE_ASSIGN_OR_RETURN(
-      of.memory,
-      DeviceMemory::allocate(device_, static_cast<size_t>(bytes) * entries, "the cache"));
-  for (int layer = cache.creation().here; layer < cache.layers(); ++layer) {
-    of.planes.push_back(nullptr);
-    if (cache.keeps_state(layer)) continue;
-    auto* at = of.memory.as<std::byte>() + std::ssize(table) * bytes;
-    of.planes.back() = table.emplace_back(reinterpret_cast<uint16_t*>(at));
-  }
-  AERIE_ASSIGN_OR_RETURN(of.table,
-                         DeviceMemory::allocate(device_, entries * sizeof(uint16_t*), "the cache"));
+  AERIE_RETURN_IF_ERROR(add_planes(cache, of));
   AERIE_ASSIGN_OR_RETURN(of.states, StateMemory::create(cache, device_));
-  device_.copy_in(of.table.as<void>(), static_cast<const void*>(table.data()),
-                  entries * sizeof(uint16_t*));
-  if (!device_.wait()) return internal_error("{}", device_.error());
   caches_.insert_or_assign(&cache, std::move(of));
+  return {};
+}
+
+Status DevicePlanes::add_planes(const KvCache& cache, Of& of) {
+  const int here = cache.creation().here;
+  int64_t bytes = 0;
+  for (int layer = here; layer < cache.layers(); ++layer) {
+    if (cache.keeps_kv(layer)) bytes += cache.pages() * cache.layout(layer).page();
+  }
+  AERIE_ASSIGN_OR_RETURN(of.memory,
+                         DeviceMemory::allocate(device_, static_cast<size_t>(bytes), "the cache"));
+  auto* at = of.memory.as<std::byte>();
+  std::vector<std::vector<uint16_t*>> tables;
+  for (int layer = here; layer < cache.layers(); ++layer) {
+    of.planes.push_back(nullptr);
+    if (!cache.keeps_kv(layer)) continue;
+    const kernels::KvLayout& layout = cache.layout(layer);
+    of.planes.back() = reinterpret_cast<uint16_t*>(at);
+    at += cache.pages() * layout.page();
+    const device::CacheShape shape = {layout.kv_heads, layout.head_dim, layout.value_prefix};
+    const auto like = std::ranges::find(of.alike, shape, &Of::Alike::shape);
+    const auto index = static_cast<size_t>(like - of.alike.begin());
+    if (like == of.alike.end()) {
+      of.alike.push_back({shape});
+      tables.emplace_back();
+    }
+    tables[index].push_back(of.planes.back());
+    ++of.alike[index].count;
+  }
+  std::vector<uint16_t*> all;
+  for (const std::vector<uint16_t*>& table : tables) {
+    all.insert(all.end(), table.begin(), table.end());
+  }
+  AERIE_ASSIGN_OR_RETURN(
+      of.table, DeviceMemory::allocate(device_, all.size() * sizeof(uint16_t*), "the cache"));
+  device_.copy_in(of.table.as<void>(), static_cast<const void*>(all.data()),
+                  all.size() * sizeof(uint16_t*));
+  if (!device_.wait()) return internal_error("{}", device_.error());
   return {};
 }
 
@@ -58,7 +75,7 @@ void DevicePlanes::make_moves(KvCache& cache) {
   Of& to = caches_.at(&cache);
   to.states.make_moves(cache);
   std::span<const SlotMove> moves = cache.moves();
-  if (to.entries == 0) moves = {};  // all layers' are with the cache, or are states
+  if (to.alike.empty()) moves = {};  // all layers' are with the cache, or are states
   bool first = true;
   while (!moves.empty()) {
     if (!first) device_.wait();  // for the memory that the last ones are sent from
@@ -75,9 +92,12 @@ void DevicePlanes::make_moves(KvCache& cache) {
     args.count = moves_.as<int32_t>();
     args.pairs = moves_.as<int32_t>() + 1;
     args.planes = to.table.as<uint16_t* const>();
-    args.layers = to.entries;
-    args.shape = to.shape;
-    device_.move_entries(args);
+    for (const Of::Alike& planes : to.alike) {
+      args.layers = planes.count;
+      args.shape = planes.shape;
+      device_.move_entries(args);
+      args.planes += planes.count;
+    }
     moves = moves.subspan(count);
   }
   cache.clear_moves();

@@ -17,11 +17,14 @@ class DevicePlanes {
  public:
   struct Of {
     int id = 0;                     // no other cache has or had it
-    std::vector<uint16_t*> planes;  // by layer; null for one that keeps states
+    std::vector<uint16_t*> planes;  // by layer; null for one without keys and values of its own
     DeviceMemory memory;
-    DeviceMemory table;  // of the addresses of those that are there
-    int entries = 0;     // how many these are
-    device::CacheShape shape;
+    DeviceMemory table;  // of the addresses of those that are there, of one shape side by side
+    struct Alike {
+      device::CacheShape shape;
+      int count = 0;
+    };
+    std::vector<Alike> alike;  // how many these are
     StateMemory states;
   };
 
@@ -36,6 +39,8 @@ class DevicePlanes {
   void make_moves(KvCache& cache);
 
  private:
+  Status add_planes(const KvCache& cache, Of& of);
+
   device::Device& device_;
   std::map<const KvCache*, Of> caches_;
   int next_id_ = 0;

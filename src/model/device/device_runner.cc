@@ -22,7 +22,7 @@ device::Glu glu_of(kernels::Activation activation) {
 Expected<DeviceRunner> DeviceRunner::create(const Blueprint& blueprint, const ModelOptions& options,
                                             device::Device& device, bool sends_stream, int extra) {
   DeviceSizes sizes(blueprint, options);
-  sizes.limits.extra = extra;
+  sizes.limits.extra += extra;
   sizes.limits.sends_stream = sends_stream;
   AERIE_ASSIGN_OR_RETURN(PassInput input, PassInput::create(device, sizes.limits, blueprint.ropes));
   AERIE_ASSIGN_OR_RETURN(DeviceBuffers buffers,
@@ -33,8 +33,11 @@ Expected<DeviceRunner> DeviceRunner::create(const Blueprint& blueprint, const Mo
                          DeviceLatentRunner::create(blueprint, options.max_rows, device));
   AERIE_ASSIGN_OR_RETURN(DeviceLinearRunner linear,
                          DeviceLinearRunner::create(blueprint, options.max_rows, device));
+  AERIE_ASSIGN_OR_RETURN(DevicePerLayerRunner per_layer,
+                         DevicePerLayerRunner::create(blueprint, options.max_rows, device));
   DeviceRunner runner(blueprint, sizes, device, std::move(input), std::move(buffers),
-                      std::move(experts), std::move(latent), std::move(linear));
+                      std::move(experts), std::move(latent), std::move(linear),
+                      std::move(per_layer));
   AERIE_RETURN_IF_ERROR(
       runner.top_.allocate(device, sizes.wanted, 1, sizes.logit_width, sizes.ranks));
   return runner;
@@ -51,12 +54,12 @@ device::InputNorm DeviceRunner::input_norm(const DeviceMemory& squares) const {
           static_cast<float>(blueprint_.norm_eps)};
 }
 
-device::Product DeviceRunner::product(device::PassCount rows, int most_rows, const DeviceMemory& x,
+device::Product DeviceRunner::product(device::PassCount rows, int most_rows, const uint16_t* x,
                                       int x_stride) const {
   device::Product p;
   p.rows = input_.count(rows);
   p.most_rows = most_rows;
-  p.x = x.as<uint16_t>();
+  p.x = x;
   p.x_stride = x_stride;
   p.ordered = buffers_.ordered.as<void>();
   return p;
@@ -102,8 +105,10 @@ void DeviceRunner::place(const DeviceLayer& layer, const LayerPlan& plan, uint16
   place.qkv = buffers_.projected.as<float>();
   place.stride = sizes_.projected;
   place.heads = config.heads;
-  if (blueprint_.attention_gate) place.queries_apart = 2 * config.head_dim;
-  place.shape = {config.kv_heads, config.head_dim};
+  place.shape = cache_shape(config, plan);
+  if (blueprint_.attention_gate) place.queries_apart = 2 * place.shape.head_dim;
+  if (!plan.keys_are_values) place.values_apart = place.shape.kv_heads * place.shape.head_dim;
+  if (plan.kv_source >= 0) place.shape.kv_heads = 0;
   place.query_norm = layer.query_norm;
   place.key_norm = layer.key_norm;
   place.whole_norms = blueprint_.query_key_norm == QueryKeyNorm::kRow;
@@ -129,7 +134,7 @@ DeviceLatentRunner::Input DeviceRunner::latent_input(const LayerPlan& plan) cons
 
 void DeviceRunner::attend(const DeviceLayer& layer, const LayerPlan& plan, const uint16_t* plane) {
   const ModelConfig& config = blueprint_.config;
-  const device::CacheShape shape = cache_shape(config);
+  const device::CacheShape shape = cache_shape(config, plan);
   device::Attend attend;
   attend.pass = plan.sees_chain ? input_.chains() : input_.pass();
   attend.most_rows = shape_->sizes.rows;
@@ -143,10 +148,11 @@ void DeviceRunner::attend(const DeviceLayer& layer, const LayerPlan& plan, const
                                         : 1.0 / std::sqrt(static_cast<double>(config.head_dim)));
   attend.soft_cap = static_cast<float>(blueprint_.attention_soft_cap);
   attend.window = plan.window;
+  attend.tile_rows = sizes_.limits.tile_rows;
   attend.sinks = layer.sinks;
   attend.partials = buffers_.partials.as<float>();
   attend.arrived = buffers_.arrived.as<unsigned>();
-  attend.out = buffers_.attended.as<uint16_t>();
+  attend.out = attended(plan);
   attend.out_stride = sizes_.attended;
   if (layer.latent.any()) latent_.receive(attend);
   // As many tiles at a time as there is room for what their chunks give.
@@ -183,18 +189,23 @@ void DeviceRunner::gate_attended() {
   device_->gate_heads(gate);
 }
 
+// Of the stream behind a layer's feed-forward, which may not be the last that is added to it.
+float DeviceRunner::scale_of(const DeviceLayer& layer) {
+  return layer.per_layer.any() ? 1.0f : layer.output_scale;
+}
+
 // The residual stream += norm(matrix x), or matrix x where there is no norm after it, or a multiple
-// of that; and the next input.
-void DeviceRunner::add_to_stream(const device::Matrix& matrix, const DeviceMemory& x, int x_stride,
-                                 const float* post_norm, const float* next_norm) {
+// of that; its scale; and the next input.
+void DeviceRunner::add_to_stream(const device::Matrix& matrix, const uint16_t* x, int x_stride,
+                                 const Behind& behind) {
   device::Product p = product(device::kRowCount, shape_->sizes.rows, x, x_stride);
   p.w[0] = matrix;
-  if (post_norm == nullptr) {
+  if (behind.post_norm == nullptr) {
     p.output = device::Output::kResidual;
     p.y = input_.stream();
     p.y_stride = input_.stream_stride();
     p.factor = static_cast<float>(blueprint_.residual_scale);
-    p.next = next_input(next_norm);
+    p.next = next_input(behind.next_norm);
     return device_->product(p);
   }
   p.y = buffers_.branch.as<float>();
@@ -205,32 +216,77 @@ void DeviceRunner::add_to_stream(const device::Matrix& matrix, const DeviceMemor
   add.most_rows = p.most_rows;
   add.y = p.y;
   add.y_stride = p.y_stride;
-  add.weight = post_norm;
+  add.weight = behind.post_norm;
   add.eps = static_cast<float>(blueprint_.norm_eps);
+  add.scale = behind.scale;
   add.x = input_.stream();
   add.x_stride = input_.stream_stride();
   add.width = blueprint_.config.hidden;
-  add.next = next_input(next_norm);
+  add.next = next_input(behind.next_norm);
   device_->add_normed(add);
 }
 
-void DeviceRunner::run_experts(const DeviceLayer& layer, const float* next_norm) {
+// Of a layer's experts, and of those alone what comes next.
+DeviceExpertRunner::Input DeviceRunner::expert_input(const float* next_norm) {
   DeviceExpertRunner::Input input;
-  input.product = product(device::kRowCount, shape_->sizes.rows, buffers_.input, sizes_.hidden);
+  input.product =
+      product(device::kRowCount, shape_->sizes.rows, buffers_.input.as<uint16_t>(), sizes_.hidden);
   input.product.norm = input_norm(buffers_.squares);
   input.product.glu = glu_of(blueprint_.activation);
   input.stream = input_.stream();
   input.stream_stride = input_.stream_stride();
   input.next = next_input(next_norm);
   input.is_first = !std::exchange(ran_experts_, true);
-  experts_.run(layer.experts, input);
+  return input;
 }
 
-void DeviceRunner::feed_forward(const DeviceLayer& layer, const float* next_norm) {
-  if (layer.experts.any()) return run_experts(layer, next_norm);
-  device::Product p = product(device::kRowCount, shape_->sizes.rows, buffers_.input, sizes_.hidden);
+void DeviceRunner::feed_forward(const DeviceLayer& layer, const LayerPlan& plan,
+                                const float* next_norm) {
+  if (layer.experts.any()) {
+    if (blueprint_.experts_beside) return run_beside(layer, plan, next_norm);
+    return experts_.run(layer.experts, expert_input(next_norm));
+  }
+  run_gated(layer, plan);
+  add_to_stream(layer.down, gated(plan), sizes_.ffn,
+                {layer.ffn_post_norm, next_norm, scale_of(layer)});
+}
+
+// Experts and a feed-forward, each of the stream by a norm of its own.
+void DeviceRunner::run_beside(const DeviceLayer& layer, const LayerPlan& plan,
+                              const float* next_norm) {
+  run_gated(layer, plan);
+  device::Product p = product(device::kRowCount, shape_->sizes.rows, gated(plan), sizes_.ffn);
+  p.w[0] = layer.down;
+  p.y = buffers_.branch.as<float>();
+  p.y_stride = blueprint_.config.hidden;
+  device_->product(p);
+
+  const DeviceExpertRunner::Input input = expert_input(next_norm);
+  begin(layer.experts.router_norm);
+  experts_.choose(layer.experts, input);
+  begin(layer.experts.norm);
+  experts_.give(layer.experts, input);
+  device::AddBeside add;
+  add.rows = p.rows;
+  add.most_rows = p.most_rows;
+  add.beside = p.y;
+  add.beside_stride = p.y_stride;
+  add.norm = layer.ffn_post_norm;
+  add.eps = static_cast<float>(blueprint_.norm_eps);
+  add.scale = scale_of(layer);
+  add.x = input.stream;
+  add.x_stride = input.stream_stride;
+  add.width = blueprint_.config.hidden;
+  add.next = input.next;
+  experts_.add_beside(layer.experts, add);
+}
+
+// What a feed-forward's last matrix is for.
+void DeviceRunner::run_gated(const DeviceLayer& layer, const LayerPlan& plan) {
+  device::Product p =
+      product(device::kRowCount, shape_->sizes.rows, buffers_.input.as<uint16_t>(), sizes_.hidden);
   p.norm = input_norm(buffers_.squares);
-  p.out = buffers_.gated.as<uint16_t>();
+  p.out = gated(plan);
   p.out_stride = sizes_.ffn;
   p.glu = glu_of(blueprint_.activation);
   if (blueprint_.gated) {
@@ -243,7 +299,6 @@ void DeviceRunner::feed_forward(const DeviceLayer& layer, const float* next_norm
     p.output = device::Output::kActivated;
   }
   device_->product(p);
-  add_to_stream(layer.down, buffers_.gated, sizes_.ffn, layer.ffn_post_norm, next_norm);
 }
 
 void DeviceRunner::run_layer(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane,
@@ -251,9 +306,9 @@ void DeviceRunner::run_layer(const DeviceLayer& layer, const LayerPlan& plan, ui
   project(layer.inputs, input);
   place(layer, plan, plane);
   attend(layer, plan, plane);
-  add_to_stream(layer.o, buffers_.attended, sizes_.attended, layer.attention_post_norm,
-                layer.ffn_norm);
-  feed_forward(layer, next_norm);
+  add_to_stream(layer.o, attended(plan), sizes_.attended,
+                {layer.attention_post_norm, layer.ffn_norm});
+  feed_forward(layer, plan, next_norm);
 }
 
 // `plane`: of the device's; `number`: of the layer among those of the pass that keep states.
@@ -269,9 +324,45 @@ void DeviceRunner::run_linear(const DeviceLayer& layer, const StateMemory& state
   input.states = states.states(plane);
   input.records = states.records(plane);
   linear_.run(layer.linear, input);
-  add_to_stream(layer.linear.out, linear_.gated(), linear_gated_width(blueprint_.config),
-                layer.attention_post_norm, layer.ffn_norm);
-  feed_forward(layer, next_norm);
+  add_to_stream(layer.linear.out, linear_.gated().as<uint16_t>(),
+                linear_gated_width(blueprint_.config), {layer.attention_post_norm, layer.ffn_norm});
+  feed_forward(layer, {}, next_norm);
+}
+
+// Behind the rows' stream that the pass begins with, which are the embeddings where it begins with
+// the first layer.
+void DeviceRunner::start_per_layer(const DevicePerLayerInputs& weights) {
+  const bool begins = shape_->first_layer == 0;
+  DevicePerLayerRunner::Rows rows;
+  rows.x = buffers_.input.as<uint16_t>();
+  rows.product = product(device::kRowCount, shape_->sizes.rows, rows.x, sizes_.hidden);
+  rows.tokens = input_.extra();
+  rows.tokens_stride = input_.stride();
+  rows.embedded = begins ? input_.stream() : rows.tokens + per_layer_floats(blueprint_, false);
+  rows.embedded_stride = begins ? input_.stream_stride() : input_.stride();
+  per_layer_.start(weights, rows);
+}
+
+// What the layer adds last.
+void DeviceRunner::add_per_layer(const DeviceLayer& layer, int index, const float* next_norm) {
+  device::Product p =
+      product(device::kRowCount, shape_->sizes.rows, buffers_.input.as<uint16_t>(), sizes_.hidden);
+  p.glu = glu_of(blueprint_.activation);
+  per_layer_.gate(layer.per_layer, index, p);
+  add_to_stream(layer.per_layer.out, per_layer_.gated(), per_layer_.gated_stride(),
+                {layer.per_layer.post_norm, next_norm, layer.output_scale});
+}
+
+// A layer of a model's, with attention.
+void DeviceRunner::run_attending(const DeviceWeights& weights, int index, uint16_t* plane,
+                                 const float* next_norm) {
+  const auto at = static_cast<size_t>(index);
+  const DeviceLayer& layer = weights.layers[at];
+  if (!layer.per_layer.any()) {
+    return run_layer(layer, blueprint_.layers[at], plane, normed_stream(), next_norm);
+  }
+  run_layer(layer, blueprint_.layers[at], plane, normed_stream(), per_layer_.ones());
+  add_per_layer(layer, index, next_norm);
 }
 
 // Of the stream that enters the layer.
@@ -321,7 +412,8 @@ void DeviceRunner::head(const DeviceWeights& weights) {
   begin.next = {weights.output_norm, buffers_.head_input.as<uint16_t>(), sizes_.hidden,
                 buffers_.head_squares.as<float>(), sizes_.panels};
   device_->begin(begin);
-  device::Product p = product(device::kWantedCount, wanted, buffers_.head_input, sizes_.hidden);
+  device::Product p =
+      product(device::kWantedCount, wanted, buffers_.head_input.as<uint16_t>(), sizes_.hidden);
   p.w[0] = weights.output;
   p.norm = input_norm(buffers_.head_squares);
   p.y = buffers_.logits.as<float>();
@@ -377,7 +469,10 @@ void DeviceRunner::run(const DeviceWeights& weights, const PassShape& shape,
     if (layer >= shape.end_layer) return nullptr;
     return weights.layers[static_cast<size_t>(layer)].attention_norm;
   };
-  if (const float* norm = norm_from(shape.first_layer); norm != nullptr) begin(norm);
+  if (const float* norm = norm_from(shape.first_layer); norm != nullptr) {
+    if (weights.per_layer.project.n > 0) start_per_layer(weights.per_layer);
+    begin(norm);
+  }
   const ModelConfig& config = blueprint_.config;
   int skipped = 0, state_plane = 0, number = 0;
   for (int i = weights.first_layer; i < shape.first_layer; ++i) {
@@ -394,9 +489,14 @@ void DeviceRunner::run(const DeviceWeights& weights, const PassShape& shape,
       run_linear(weights.layers[at], planes.states, state_plane++, number++, norm_from(i + 1));
       continue;
     }
-    const auto plane = static_cast<size_t>(i - weights.first_layer - skipped);
-    run_layer(weights.layers[at], blueprint_.layers[at], planes.planes[plane], normed_stream(),
-              norm_from(i + 1));
+    const LayerPlan& plan = blueprint_.layers[at];
+    int plane = i - weights.first_layer - skipped;
+    if (plan.kv_source >= 0) {
+      const auto before = std::ranges::lower_bound(shape.skipped, plan.kv_source);
+      plane =
+          plan.kv_source - weights.first_layer - static_cast<int>(before - shape.skipped.begin());
+    }
+    run_attending(weights, i, planes.planes[static_cast<size_t>(plane)], norm_from(i + 1));
   }
   tap(shape.end_layer);
   head(weights);

@@ -9,6 +9,7 @@
 #include "model/device/attention/device_latent.h"
 #include "model/device/device_buffers.h"
 #include "model/device/device_experts.h"
+#include "model/device/device_per_layer.h"
 #include "model/device/device_planes.h"
 #include "model/device/device_top.h"
 #include "model/device/device_weights.h"
@@ -23,7 +24,8 @@ device::Glu glu_of(kernels::Activation activation);
 
 class DeviceRunner {
  public:
-  // `sends_stream`, `extra`: of PassLimits.
+  // `sends_stream`, `extra`: of PassLimits; floats that the layers want (per_layer_floats()) come
+  // on top of those.
   static Expected<DeviceRunner> create(const Blueprint& blueprint, const ModelOptions& options,
                                        device::Device& device, bool sends_stream = true,
                                        int extra = 0);
@@ -71,7 +73,7 @@ class DeviceRunner {
  private:
   DeviceRunner(const Blueprint& blueprint, const DeviceSizes& sizes, device::Device& device,
                PassInput input, DeviceBuffers buffers, DeviceExpertRunner experts,
-               DeviceLatentRunner latent, DeviceLinearRunner linear)
+               DeviceLatentRunner latent, DeviceLinearRunner linear, DevicePerLayerRunner per_layer)
       : blueprint_(blueprint),
         sizes_(sizes),
         device_(&device),
@@ -79,7 +81,8 @@ class DeviceRunner {
         buffers_(std::move(buffers)),
         experts_(std::move(experts)),
         latent_(std::move(latent)),
-        linear_(std::move(linear)) {}
+        linear_(std::move(linear)),
+        per_layer_(std::move(per_layer)) {}
 
   void begin(const float* norm);
   Input normed_stream() const {
@@ -94,16 +97,36 @@ class DeviceRunner {
   void attend(const DeviceLayer& layer, const LayerPlan& plan, const uint16_t* plane);
   DeviceLatentRunner::Input latent_input(const LayerPlan& plan) const;
   void gate_attended();
-  void feed_forward(const DeviceLayer& layer, const float* next_norm);
-  void run_experts(const DeviceLayer& layer, const float* next_norm);
-  void add_to_stream(const device::Matrix& matrix, const DeviceMemory& x, int x_stride,
-                     const float* post_norm, const float* next_norm);
+  void feed_forward(const DeviceLayer& layer, const LayerPlan& plan, const float* next_norm);
+  DeviceExpertRunner::Input expert_input(const float* next_norm);
+  void run_beside(const DeviceLayer& layer, const LayerPlan& plan, const float* next_norm);
+  void run_gated(const DeviceLayer& layer, const LayerPlan& plan);
+  // What becomes of what a branch gives: its norm, if it has one, a scale of the stream that it was
+  // added to (with a norm alone), and the norm of what reads that next.
+  struct Behind {
+    const float* post_norm = nullptr;
+    const float* next_norm = nullptr;
+    float scale = 1.0f;
+  };
+  static float scale_of(const DeviceLayer& layer);
+  void add_to_stream(const device::Matrix& matrix, const uint16_t* x, int x_stride,
+                     const Behind& behind);
+  void start_per_layer(const DevicePerLayerInputs& weights);
+  void add_per_layer(const DeviceLayer& layer, int index, const float* next_norm);
+  void run_attending(const DeviceWeights& weights, int index, uint16_t* plane,
+                     const float* next_norm);
   void tap(int layer);
   void head(const DeviceWeights& weights);
   void find_best(int wanted);
   device::NextInput next_input(const float* norm) const;
   device::InputNorm input_norm(const DeviceMemory& squares) const;
-  device::Product product(device::PassCount rows, int most_rows, const DeviceMemory& x,
+  uint16_t* attended(const LayerPlan& plan) const {
+    return buffers_.attended.as<uint16_t>() + sizes_.attended_at(blueprint_.config, plan);
+  }
+  uint16_t* gated(const LayerPlan& plan) const {
+    return buffers_.gated.as<uint16_t>() + sizes_.gated_at(blueprint_.config, plan);
+  }
+  device::Product product(device::PassCount rows, int most_rows, const uint16_t* x,
                           int x_stride) const;
 
   Blueprint blueprint_;
@@ -114,6 +137,7 @@ class DeviceRunner {
   DeviceExpertRunner experts_;
   DeviceLatentRunner latent_;
   DeviceLinearRunner linear_;
+  DevicePerLayerRunner per_layer_;
   DeviceTop top_;
   const PassShape* shape_ = nullptr;  // of the pass under way
   bool ran_experts_ = false;          // in a layer of it

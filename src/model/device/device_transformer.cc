@@ -52,6 +52,7 @@ class DeviceTransformer final : public Model {
  private:
   void embed(const ForwardBatch& batch);
   void embed_found();
+  void embed_per_layer(const ForwardBatch& batch);
   PassShape shape_of(const ForwardBatch& batch, const PassSizes& sizes) const;
   Expected<PassSizes> build(const ForwardBatch& batch, const KvCache& cache);
   bool reads_experts(const ForwardBatch& batch) const;
@@ -129,6 +130,19 @@ void DeviceTransformer::embed(const ForwardBatch& batch) {
   for (int r = 0; r < batch.size(); ++r) {
     const int32_t token = batch.rows[static_cast<size_t>(r)].token;
     if (token >= 0) embed_token(weights_.host, blueprint_, token, input.row(r));
+  }
+}
+
+// What per_layer_floats() counts.
+void DeviceTransformer::embed_per_layer(const ForwardBatch& batch) {
+  const int all = per_layer_floats(blueprint_, false);
+  if (all == 0) return;
+  const TensorView& table = weights_.host.per_layer_embedding.view;
+  for (int r = 0; r < batch.size(); ++r) {
+    const int32_t token = batch.rows[static_cast<size_t>(r)].token;
+    float* x = runner_.input().extra(r);
+    dequantize(table.dtype, table.row(token), all, x);
+    if (batch.first_layer > 0) embed_token(weights_.host, blueprint_, token, x + all);
   }
 }
 
@@ -239,7 +253,8 @@ void DeviceTransformer::read(const ForwardBatch& batch, ForwardOutputs& out) {
 
 // What the device is told of the pass.
 Expected<PassSizes> DeviceTransformer::build(const ForwardBatch& batch, const KvCache& cache) {
-  Expected<PassSizes> built = runner_.input().build(batch);
+  Expected<PassSizes> built =
+      runner_.input().build(batch, per_layer_floats(blueprint_, batch.first_layer > 0));
   state_planes_.clear();
   if (!built.ok() || cache.states() == nullptr) return built;
   int of_cache = cache.creation().here + batch.first_layer - weights_.first_layer;
@@ -256,6 +271,7 @@ Expected<PassSizes> DeviceTransformer::build(const ForwardBatch& batch, const Kv
 void DeviceTransformer::launch(const ForwardBatch& batch, KvCache& cache,
                                const FoundTokens::Place& found) {
   embed(batch);
+  embed_per_layer(batch);
   planes_.make_moves(cache);
   runner_.input().send();
   const DevicePlanes::Of& planes = planes_.of(cache);
@@ -304,6 +320,8 @@ ForwardOutputs DeviceTransformer::forward(const ForwardBatch& batch, KvCache& ca
 bool DeviceTransformer::begin(const ForwardBatch& batch, KvCache& cache, const FoundTokens& found,
                               std::span<const int32_t> rows) {
   if (batch.size() > device::kFewRows || found.host == nullptr) return false;
+  // The host looks up a token's inputs of layers.
+  if (blueprint_.per_layer_width > 0) return false;
   if (begun_.take() && !device_.wait()) return false;
   const Expected<PassSizes> built = build(batch, cache);
   if (!built.ok()) return false;

@@ -6,12 +6,12 @@
 #include "base/errors.h"
 #include "kernels/device/device.h"
 #include "kv/state_store.h"
+#include "model/device/device_buffers.h"
 #include "model/device/device_packer.h"
 
 namespace aerie {
 namespace {
 
-constexpr int kMostHeadDim = 256;
 constexpr int kMostHeadsPerKv = 32;
 
 class Loader {
@@ -33,7 +33,7 @@ class Loader {
     } else {
       const Linear& latent = from.latent.query_latent;
       for (const Linear* input : {latent.weight.n > 0 ? &latent : &from.q, &from.k, &from.v}) {
-        if (input == &from.v && from.latent.any()) continue;
+        if (input->weight.n == 0) continue;
         AERIE_RETURN_IF_ERROR(matrix(*input, out.inputs.emplace_back()));
       }
       AERIE_ASSIGN_OR_RETURN(out.latent, DeviceLatent::create(from, pool_));
@@ -41,7 +41,8 @@ class Loader {
     }
     if (from.experts.router.weight.n > 0) {
       AERIE_ASSIGN_OR_RETURN(out.experts, DeviceExperts::create(from.experts, pool_));
-    } else {
+    }
+    if (from.down.weight.n > 0) {
       AERIE_RETURN_IF_ERROR(matrix(from.gate, out.gate));
       AERIE_RETURN_IF_ERROR(matrix(from.up, out.up));
       AERIE_RETURN_IF_ERROR(matrix(from.down, out.down));
@@ -52,6 +53,10 @@ class Loader {
     AERIE_RETURN_IF_ERROR(vector(from.ffn_post_norm.weight, out.ffn_post_norm));
     AERIE_RETURN_IF_ERROR(vector(from.query_norm, out.query_norm));
     AERIE_RETURN_IF_ERROR(vector(from.key_norm, out.key_norm));
+    if (from.per_layer.gate.weight.n > 0) {
+      AERIE_ASSIGN_OR_RETURN(out.per_layer, DevicePerLayer::create(from.per_layer, pool_));
+    }
+    out.output_scale = from.output_scale;
     return vector(from.sinks, out.sinks);
   }
 
@@ -60,10 +65,18 @@ class Loader {
 };
 
 // What is wrong with one layer's plan; null: nothing.
-const char* what_of_layer(const LayerPlan& plan) {
-  if (plan.head_dim > 0 || plan.kv_heads > 0 || plan.ffn > 0) return "layers of several widths";
-  if (plan.kv_source >= 0) return "layers that read another's keys and values";
-  if (plan.keys_are_values) return "keys that are the values";
+const char* what_of_layer(const Blueprint& b, const LayerPlan& plan) {
+  const device::CacheShape shape = cache_shape(b.config, plan);
+  if (shape.head_dim % device::kPanel != 0) return "heads of this size";
+  if (plan.ffn % device::kPanel != 0) return "widths of layers that 16 does not divide";
+  if (plan.head_dim > 0 && b.attention_gate) return "gated attention of several widths";
+  if (shape.value_prefix > 0) return nullptr;
+  if (shape.head_dim > device::kMostHeadDim && shape.head_dim != device::kWideHeadDim) {
+    return "heads of this size";
+  }
+  if (b.config.heads / std::max(1, shape.kv_heads) > kMostHeadsPerKv) {
+    return "so many queries to a key";
+  }
   return nullptr;
 }
 
@@ -73,7 +86,10 @@ const char* what_of_experts(const Blueprint& b) {
   if (b.config.experts > device::kMostExperts) return "so many experts";
   if (b.config.used_experts > device::kMostUsedExperts) return "so many experts of a token";
   if (!b.gated) return "experts without gates";
-  if (b.post_norms) return "norms behind experts";
+  if (b.post_norms != b.experts_beside) return "norms behind experts";
+  if (b.experts_beside && (b.config.shared_ffn > 0 || b.router.corrected)) {
+    return "experts of this kind beside a feed-forward";
+  }
   return nullptr;
 }
 
@@ -92,6 +108,9 @@ const char* what_of_linear(const Blueprint& b) {
   }
   if (state_layout(b.config).state() > INT32_MAX) return "states of this size";
   if (b.post_norms) return "norms behind linear attention";
+  if (std::ranges::any_of(b.layers, [](const LayerPlan& plan) { return plan.ffn > 0; })) {
+    return "linear attention in layers of several widths";
+  }
   return nullptr;
 }
 
@@ -99,21 +118,20 @@ const char* what_is_missing(const Blueprint& b) {
   const ModelConfig& c = b.config;
   if (const char* what = what_of_experts(b); what != nullptr) return what;
   for (const LayerPlan& plan : b.layers) {
-    if (const char* what = what_of_layer(plan); what != nullptr) return what;
+    if (const char* what = what_of_layer(b, plan); what != nullptr) return what;
   }
   if (const char* what = what_of_linear(b); what != nullptr) return what;
   if (b.norm != NormKind::kRms) return "layer norms";
   if (b.attention_gate && b.query_key_norm == QueryKeyNorm::kRow) return "gated attention";
-  if (b.experts_beside || b.per_layer_width > 0 || b.layer_scales) return "inputs of each layer";
+  if (b.per_layer_width > 0 && !b.post_norms) {
+    return "inputs of each layer without norms behind branches";
+  }
+  if (b.layer_scales && !b.post_norms) return "scales of layers without norms behind branches";
   if (b.learned_positions) return "learned positions";
   if (b.post_norms && b.residual_scale != 1.0) return "scaled branches with norms";
   if (b.logit_soft_cap != 0.0 && b.logit_divisor != 1.0) return "logits both capped and scaled";
-  if (c.head_dim % device::kPanel != 0) return "heads of this size";
   if (c.hidden % device::kPanel != 0) return "a hidden size that 16 does not divide";
-  if (c.latent.rank > 0) return what_of_latent(b);
-  if (c.head_dim > kMostHeadDim) return "heads of this size";
-  if (c.heads / std::max(1, c.kv_heads) > kMostHeadsPerKv) return "so many queries to a key";
-  return nullptr;
+  return c.latent.rank > 0 ? what_of_latent(b) : nullptr;
 }
 
 }  // namespace
@@ -133,7 +151,7 @@ Expected<DeviceLayer> device_layer(const TransformerLayer& layer, DevicePool& po
 
 Expected<DeviceWeights> DeviceWeights::load(const ModelFile& file, const Blueprint& blueprint,
                                             const ModelOptions& options, device::Device& device) {
-  DeviceWeights weights{{}, options.layers.first, {}, nullptr, {}, DevicePool(device)};
+  DeviceWeights weights{{}, options.layers.first, {}, nullptr, {}, {}, DevicePool(device)};
   {
     const DevicePacker packer(*options.backend, device, weights.pool);
     ModelOptions packing = options;
@@ -152,6 +170,10 @@ Expected<DeviceWeights> DeviceWeights::load(const ModelFile& file, const Bluepri
   }
   AERIE_RETURN_IF_ERROR(loader.matrix(weights.host.output, weights.output));
   AERIE_RETURN_IF_ERROR(loader.vector(weights.host.output_norm.weight, weights.output_norm));
+  if (blueprint.per_layer_width > 0) {
+    AERIE_ASSIGN_OR_RETURN(weights.per_layer,
+                           DevicePerLayerInputs::create(weights.host, weights.pool));
+  }
   return weights;
 }
 

@@ -10,6 +10,7 @@
 #include "model/device/attention/device_latent.h"
 #include "model/device/device_experts.h"
 #include "model/device/device_memory.h"
+#include "model/device/device_per_layer.h"
 #include "model/device/linear/device_linear.h"
 #include "model/model.h"
 #include "model/transformer_weights.h"
@@ -31,6 +32,8 @@ struct DeviceLayer {
   const float* query_norm = nullptr;
   const float* key_norm = nullptr;
   const float* sinks = nullptr;
+  DevicePerLayer per_layer;
+  float output_scale = 1.0f;
 };
 
 // A layer that a DevicePacker packed, with its vectors copied to memory of the pool.
@@ -41,7 +44,8 @@ struct DeviceWeights {
   int first_layer = 0;              // of those that are there
   device::Matrix output;
   const float* output_norm = nullptr;
-  TransformerWeights host;  // the embedding; of matrices only where they lie
+  DevicePerLayerInputs per_layer;
+  TransformerWeights host;  // the embeddings; of matrices only where they lie
   DevicePool pool;
 
   // As TransformerWeights::load(); kResourceExhausted where the device has not enough memory.

@@ -66,6 +66,8 @@ Status check_expert_types(const ModelFile& file, const Blueprint& blueprint, int
       name.remove_prefix(prefix.size());
       if (!name.starts_with(kFfn) || name.starts_with("ffn_gate_inp")) continue;
       name = name.substr(0, name.find('.'));
+      // A feed-forward beside them is none of theirs.
+      if (blueprint.experts_beside && !name.ends_with("_exps")) continue;
       if (name.ends_with("norm")) continue;
       AERIE_RETURN_IF_ERROR(add_kind(tensor, name, kinds));
     }
@@ -130,6 +132,7 @@ int64_t device_weight_bytes(const ModelFile& file, const LayerRange& layers) {
     const TensorView view = {*tensor.dtype, Device::kCpu, tensor.shape, nullptr};
     const bool is_table = tensor.name == "token_embd.weight";
     if (is_table && file.find_tensor("output.weight") != nullptr) continue;  // stays with the host
+    if (tensor.name == "per_layer_token_embd.weight") continue;              // the same
     // A vector, or one for each channel, as floats.
     if (view.rows() == 1 || view.row_length() < device::kPanel) {
       bytes += view.elements() * static_cast<int64_t>(sizeof(float));
@@ -157,6 +160,11 @@ Expected<std::unique_ptr<Model>> load_device_model(const ModelFile& file,
     return load_device_transformer(file, std::move(blueprint), options, device);
   }
   AERIE_RETURN_IF_ERROR(check_device_code(blueprint));
+  if (!blueprint.config.divides_at(first_layer)) {
+    return not_supported(
+        "layers from {} on read keys and values of layers before: a device cannot have those alone",
+        first_layer);
+  }
   AERIE_ASSIGN_OR_RETURN(
       std::unique_ptr<Model> front,
       load_transformer(file, blueprint, DividedModel::of_front(options, first_layer)));

@@ -29,7 +29,7 @@ int64_t device_working_bytes(const ModelFile& file, const ModelOptions& options)
 // load_model() for the device, which must outlive the model and belongs to one thread at a time.
 // kUnsupported also for options that there is no device code for; kResourceExhausted if the
 // device's memory does not suffice. The layers before `first_layer` are the processor's
-// (DividedModel).
+// (DividedModel); kUnsupported if others read their keys and values (ModelConfig::divides_at()).
 Expected<std::unique_ptr<Model>> load_device_model(const ModelFile& file,
                                                    const ModelOptions& options,
                                                    device::Device& device, int first_layer = 0);

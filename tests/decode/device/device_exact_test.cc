@@ -176,8 +176,8 @@ constexpr StatesCase kStatesCases[] = {
 };
 class DeviceExactStates : public testing::TestWithParam<StatesCase> {};
 
-TEST_P(DeviceExactStates, ChangeNoToken) {
-  const auto& [kind, family, temperature] = GetParam();
+void expect_same_tokens(const StatesCase& of) {
+  const auto& [kind, family, temperature] = of;
   const auto file = open_family_model(family);
   ASSERT_NE(file, nullptr);
   Setting setting;
@@ -196,8 +196,54 @@ TEST_P(DeviceExactStates, ChangeNoToken) {
   }
 }
 
+TEST_P(DeviceExactStates, ChangeNoToken) {
+  expect_same_tokens(GetParam());
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, DeviceExactStates, testing::ValuesIn(kStatesCases),
                          [](const auto& one) { return draft_kind_name(one.param.kind); });
+
+// Layers of several widths, keys and values of others and inputs of layers, which rows that go on
+// from a later layer have, too; experts beside a feed-forward.
+constexpr StatesCase kVariedCases[] = {
+    {DraftKind::kNgramTree, "gemma4-keys-are-values", 0.0},
+    {DraftKind::kEarlyExit, "gemma4", 0.9},
+    {DraftKind::kLayerSkip, "gemma4", 0.0},
+    {DraftKind::kSameModel, "gemma4-moe", 0.9},
+    {DraftKind::kModelTree, "gemma4", 0.9},
+    {DraftKind::kProphetTree, "gemma4", 0.9},
+    {DraftKind::kRandomChain, "gemma4-moe", 0.0},
+};
+class DeviceExactVaried : public testing::TestWithParam<StatesCase> {};
+
+TEST_P(DeviceExactVaried, ChangeNoToken) {
+  expect_same_tokens(GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, DeviceExactVaried, testing::ValuesIn(kVariedCases),
+                         [](const auto& one) { return draft_kind_name(one.param.kind); });
+
+// Entries move in planes of two shapes, on either side where layers are divided.
+TEST(DeviceExactBatch, PrefixesOfSeveralWidthsThatAreKept) {
+  const auto file = open_family_model("gemma4");
+  ASSERT_NE(file, nullptr);
+  for (const int first_layer : {0, 2}) {
+    SCOPED_TRACE(fmt::format("from layer {}", first_layer));
+    Setting setting;
+    setting.target = &*file;
+    setting.positions = 120;
+    setting.device = &test::device_of_tests();
+    setting.first_layer = first_layer;
+    setting.kind = DraftKind::kNgramTree;
+    setting.chunk = 13;
+    for (const int tokens : {20, 15}) {
+      const double temperature = tokens == 20 ? 0.0 : 0.9;
+      setting.requests.push_back(
+          request_with(sampling_with(temperature, Filter::kNone, 3), tokens, 35));
+    }
+    EXPECT_EQ(serve_twice(setting, 7).difference, "");
+  }
+}
 
 // Beginnings that are kept, replies that are suspended and replies that go on where others ended;
 // and layers on either side.

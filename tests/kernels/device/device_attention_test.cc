@@ -367,6 +367,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Shape{2, 2, 16}, Shape{3, 1, 48, 0, 4.0f}, Shape{4, 1, 64, 70},
                     Shape{8, 2, 80, 0, 0.0f, true}, Shape{4, 1, 128, 0, 0.0f, false, 500},
                     Shape{8, 1, 128, 150, 4.0f, true}, Shape{1, 1, 256}, Shape{8, 2, 256},
+                    Shape{4, 2, 512}, Shape{8, 1, 512, 300, 4.0f, true, 500},
+                    Shape{2, 1, 512, 0, 0.0f, true, 9 * kChunk - 5},
                     // More than one group of chunks; a window that begins within the first.
                     Shape{2, 1, 16, 0, 0.0f, true, 9 * kChunk - 5},
                     Shape{2, 1, 64, 7 * kChunk, 0.0f, false, 10 * kChunk - 5}),

@@ -174,6 +174,29 @@ TEST(DividedPass, MayHaveNoPlaneOnTheDevice) {
   run([&] { divided.add_chain(id, more); });
 }
 
+// Layers that read another's keys and values are with that one; and the inputs of layers, which a
+// device makes of tokens whose stream it does not begin.
+TEST(DividedPass, KeysOfOthersAreOnOneSide) {
+  const auto file = open_family_model("gemma4");
+  ASSERT_NE(file, nullptr);
+  const std::vector<int32_t> text = test::random_tokens(7, 40, 96);
+  Bench processor(*file, kernels::best_isa(), 1, 1);
+  const auto expected = processor.read(*processor.cache().open(), text, 40);
+  Bench one(*file, test::device_of_tests(), 1, 3), other(*file, test::device_of_tests(), 1, 3);
+  const auto whole = one.read(*one.cache().open(), text, 40);
+  const auto parts = other.read(*other.cache().open(), text, 7);
+  for (size_t r = 0; r < text.size(); ++r) {
+    ASSERT_TRUE(whole[r] == parts[r]) << r;
+    for (size_t i = 0; i < expected[r].logits.size(); ++i) {
+      ASSERT_NEAR(whole[r].logits[i], expected[r].logits[i], 0.15) << r;
+    }
+  }
+  const auto refused = load_device_model(*file, test::model_options(), test::device_of_tests(), 4);
+  EXPECT_EQ(refused.status().code(), StatusCode::kUnsupported);
+  EXPECT_NE(refused.status().message().find("from 4 on"), std::string::npos)
+      << refused.status().message();
+}
+
 // Experts of either part are counted.
 TEST(DividedPass, CountsExpertsOfBoth) {
   const auto file = open_family_model("qwen3-moe");

@@ -20,23 +20,22 @@ class AttentionScores {
  public:
   using View = AttentionView<kTiles, kHeadDim>;
   using Scores = typename View::Scores;
-  static constexpr int kKeySteps = View::kKnown ? kHeadDim / 32 : 1;  // of 32 dimensions
+  // Of 32 dimensions: those that there are registers for at a time, in a known head as many times
+  // as it takes.
+  static constexpr int kKnownSteps = kHeadDim / 32;
+  static constexpr int kParts = kHeadDim > kMostHeadDim ? 2 : 1;
+  static constexpr int kKeySteps = View::kKnown ? kKnownSteps / kParts : 1;
   static constexpr int kWarpTiles = View::kWarpTiles;
   using Keys = uint4[kWarpTiles][kKeySteps][2];
 
   SIMT_DEV explicit AttentionScores(const View& view) : v_(view) {}
 
+  // The first part of the warp's.
   SIMT_DEV void load_keys(Keys& keys) const {
     SIMT_UNROLL
     for (int w = 0; w < kWarpTiles; ++w) {
       const int at = v_.tile_of(w);
-      if (!v_.takes_pages(v_.begin + at, v_.begin + at + 16)) continue;
-      const uint16_t* first = v_.paged_key(at + v_.lane / 4) + v_.lane % 4 * 8;
-      SIMT_UNROLL
-      for (int s = 0; s < kKeySteps; ++s) {
-        keys[w][s][0] = read16(first + s * 32);
-        keys[w][s][1] = read16(first + 8 * kHeadDim + s * 32);
-      }
+      if (v_.takes_pages(v_.begin + at, v_.begin + at + 16)) load_part(at, 0, keys[w]);
     }
   }
 
@@ -54,14 +53,21 @@ class AttentionScores {
   }
 
   // Of the warp's tiles; -infinity where a row does not see the position.
-  SIMT_DEV void find(const Keys& keys, Scores& scores) const {
+  SIMT_DEV void find(Keys& keys, Scores& scores) const {
     SIMT_UNROLL
-    for (int w = 0; w < kWarpTiles; ++w) {
-      const int at = v_.tile_of(w), from = v_.begin + at;
-      fill(scores[w], -infinity());
-      if (!v_.takes_pages(from, from + 16)) continue;
-      multiply_paged(at, keys[w], scores[w]);
-      hide(from, scores[w]);
+    for (int part = 0; part < kParts; ++part) {
+      SIMT_UNROLL
+      for (int w = 0; w < kWarpTiles; ++w) {
+        const int at = v_.tile_of(w), from = v_.begin + at;
+        if (part == 0) fill(scores[w], -infinity());
+        if (!v_.takes_pages(from, from + 16)) continue;
+        multiply_paged(at, part, keys[w], scores[w]);
+        if (part + 1 < kParts) {
+          load_part(at, part + 1, keys[w]);  // while another tile's are multiplied
+        } else {
+          hide(from, scores[w]);
+        }
+      }
     }
     if (!v_.is_linear()) {
       SIMT_UNROLL
@@ -143,12 +149,27 @@ class AttentionScores {
     for (int i = 0; i < kTiles * 4; ++i) sums[i / 4][i % 4] = with;
   }
 
-  SIMT_DEV void multiply_paged(int at, const uint4 (&keys)[kKeySteps][2],
+  using TileKeys = uint4[kKeySteps][2];
+
+  SIMT_DEV void load_part(int at, int part, TileKeys& keys) const {
+    const uint16_t* first =
+        v_.paged_key(at + v_.lane / 4) + v_.lane % 4 * 8 + part * (kKeySteps * 32);
+    SIMT_UNROLL
+    for (int s = 0; s < kKeySteps; ++s) {
+      keys[s][0] = read16(first + s * 32);
+      keys[s][1] = read16(first + 8 * kHeadDim + s * 32);
+    }
+  }
+
+  SIMT_DEV void multiply_paged(int at, int part, const TileKeys& keys,
                                float (&scores)[kTiles][4]) const {
     if constexpr (View::kKnown) {
-      fill(scores, 0.0f);
+      if (part == 0) fill(scores, 0.0f);
       SIMT_UNROLL
-      for (int s = 0; s < kKeySteps; ++s) multiply_step(keys[s][0], keys[s][1], s * 32, -1, scores);
+      for (int s = 0; s < kKeySteps; ++s) {
+        const int d = (part * kKeySteps + s) * 32;
+        multiply_step(keys[s][0], keys[s][1], d, -1, scores);
+      }
     } else {
       const uint16_t* first = v_.paged_key(at + v_.lane / 4);
       multiply_keys(first, first + 8 * v_.head_dim(), -1, scores);

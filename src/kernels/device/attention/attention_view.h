@@ -22,11 +22,11 @@ struct AttendLaunch {
   int pieces;  // of a tile
 };
 
-template <int kTiles>
+template <int kTiles, int kHeadDim>
 struct AttentionShared {
   static constexpr int kColumns = kTiles * 8;
   // Padded so that the lanes of a load touch all banks.
-  static constexpr int kQueryStride = kMostHeadDim + 32;
+  static constexpr int kQueryStride = (kHeadDim > kMostHeadDim ? kHeadDim : kMostHeadDim) + 32;
   static constexpr int kShareStride = kChunk + 32;
   static constexpr int kPages = kChunk / kPage;
   uint16_t queries[kColumns][kQueryStride];
@@ -44,7 +44,7 @@ struct AttentionShared {
 };
 
 // Any GPU gives a block that.
-static_assert(sizeof(AttentionShared<kMostColumns / 8>) <= 99 * 1024);
+static_assert(sizeof(AttentionShared<kMostColumns / 8, kWideHeadDim>) <= 99 * 1024);
 
 // A block's place in the launch.
 struct AttentionPiece {
@@ -80,7 +80,7 @@ struct AttentionPiece {
 template <int kTiles, int kHeadDim>
 class AttentionView {
  public:
-  using Shared = AttentionShared<kTiles>;
+  using Shared = AttentionShared<kTiles, kHeadDim>;
   static constexpr bool kKnown = kHeadDim > 0;
   static constexpr int kWarpTiles = kChunk / 16 / kAttentionWarps;  // of 16 positions
   using Scores = float[kWarpTiles][kTiles][4];

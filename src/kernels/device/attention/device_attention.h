@@ -148,7 +148,7 @@ class AttentionBlock {
 template <int kTiles, int kHeadDim>
 __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 0 && kHeadDim <= 128 ? 2 : 1)
     attention_kernel(const __grid_constant__ AttendLaunch launch) {
-  auto& shared = simt::shared<AttentionShared<kTiles>>();
+  auto& shared = simt::shared<AttentionShared<kTiles, kHeadDim>>();
   simt::release_dependents();
   const AttentionPiece piece(launch);
   if (!piece.is_there) return simt::wait_for_previous();

@@ -283,7 +283,7 @@ class LatentBlock {
         const int at = (warp_ + w / 2 * kAttentionWarps) * 16 + lane_ / 4 + w % 2 * 8;
         const uint16_t share =
             score == -infinity() ? uint16_t{0} : simt::to_f16(simt::exp(score - largest));
-        shared_.shares[column][AttentionShared<kTiles>::share_at(column, at)] = share;
+        shared_.shares[column][AttentionShared<kTiles, 0>::share_at(column, at)] = share;
         sum += simt::from_f16(share);
       }
       SIMT_UNROLL
@@ -362,7 +362,8 @@ class LatentBlock {
     for (int i = 0; i < kTiles; ++i) {
       const int column = i * 8 + lane_ / 4;
       const uint4 p = *reinterpret_cast<const uint4*>(
-          &shared_.shares[column][AttentionShared<kTiles>::share_at(column, at + lane_ % 4 * 8)]);
+          &shared_
+               .shares[column][AttentionShared<kTiles, 0>::share_at(column, at + lane_ % 4 * 8)]);
       const uint32_t b0[2] = {p.x, p.y}, b1[2] = {p.z, p.w};
       simt::mma_f16(sums[i], a[0], b0);
       simt::mma_f16(sums[i], a[1], b1);

@@ -37,4 +37,47 @@ __global__ void __launch_bounds__(kRowThreads)
   make_next(a.next, row, n, is_there, sum);
 }
 
+// Element n of what a row's experts give, by their weights.
+SIMT_DEV float expert_sum(const AddBeside& a, int row, int n) {
+  float sum = 0.0f;
+  for (int i = row * a.used; i < (row + 1) * a.used; ++i) {
+    sum = simt::fma(a.weights[i], a.y[static_cast<int64_t>(a.places[i]) * a.y_stride + n], sum);
+  }
+  return sum;
+}
+
+// A block has a row, a thread the same elements of it throughout.
+__global__ void __launch_bounds__(kRowThreads)
+    add_beside_kernel(const __grid_constant__ AddBeside a) {
+  auto& shared = simt::shared<RowShared>();
+  const int row = row_of_block(a.rows), thread = static_cast<int>(threadIdx.x);
+  if (row < 0) return;
+  float* beside = a.beside + static_cast<int64_t>(row) * a.beside_stride;
+  float* x = a.x + static_cast<int64_t>(row) * a.x_stride;
+  float squares = 0.0f;
+  for (int n = thread; n < a.width; n += kRowThreads) {
+    const float sum = expert_sum(a, row, n);
+    squares = simt::fma(sum, sum, squares);
+  }
+  const float of_experts = inverse_root_mean(block_sum(shared, squares), a.width, a.eps);
+  const float of_beside = row_inverse_rms(shared, beside, a.width, a.eps);
+  squares = 0.0f;
+  for (int n = thread; n < a.width; n += kRowThreads) {
+    const float both = simt::fma(beside[n] * of_beside, a.beside_norm[n],
+                                 expert_sum(a, row, n) * of_experts * a.expert_norm[n]);
+    beside[n] = both;
+    squares = simt::fma(both, both, squares);
+  }
+  const float inverse = inverse_root_mean(block_sum(shared, squares), a.width, a.eps);
+  for (int n = thread; n < rounded_up(a.width, kRowThreads); n += kRowThreads) {
+    const bool is_there = n < a.width;
+    float sum = 0.0f;
+    if (is_there) {
+      sum = simt::fma(beside[n] * inverse, a.norm[n], x[n]) * a.scale;
+      x[n] = sum;
+    }
+    make_next(a.next, row, n, is_there, sum);
+  }
+}
+
 }  // namespace aerie::device
