@@ -72,12 +72,12 @@ struct DraftSequence {
   TargetAccess* target = nullptr;
 };
 
-// Hears of drafts whose tokens a device is about to find, so that the pass that verifies them can be
-// put behind them.
+// Hears of drafts whose tokens a device is about to find, so that the pass that verifies them can
+// be put behind them.
 class DraftsAhead {
  public:
-  // A draft that will be a chain of so many nodes, and the rows behind which their tokens are found,
-  // from the root's child down.
+  // A draft that will be a chain of so many nodes, and the rows behind which their tokens are
+  // found, from the root's child down.
   struct Chain {
     SequenceId id = 0;
     std::span<const int32_t> rows;

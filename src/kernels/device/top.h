@@ -145,8 +145,8 @@ __global__ void __launch_bounds__(kRowThreads)
   const auto token = static_cast<int64_t>(simt::bits_of(a.found[at]));
   const int64_t first = (token < a.tokens ? token : 0) * a.width;
   for (int n = static_cast<int>(threadIdx.x); n < a.width; n += kRowThreads) {
-    out[a.handed_width + n] = a.wide_table != nullptr ? a.wide_table[first + n]
-                                                      : simt::from_bf16(a.table[first + n]);
+    out[a.handed_width + n] =
+        a.wide_table != nullptr ? a.wide_table[first + n] : simt::from_bf16(a.table[first + n]);
   }
 }
 

@@ -39,7 +39,7 @@ Counts counts();
 // What was counted between b and a.
 inline Counts operator-(const Counts& a, const Counts& b) {
   return {a.launches - b.launches, a.graph_launches - b.graph_launches, a.copies - b.copies,
-          a.waits - b.waits, a.short_waits - b.short_waits, a.switches - b.switches};
+          a.waits - b.waits,       a.short_waits - b.short_waits,       a.switches - b.switches};
 }
 
 }  // namespace simt

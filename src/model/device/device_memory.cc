@@ -39,9 +39,9 @@ Expected<DeviceMemory> DeviceMemory::allocate(device::Device& device, size_t byt
   return memory;
 }
 
-Expected<DeviceMemory> DeviceMemory::filled(
-    device::Device& device, size_t rows, size_t bytes, std::string_view what,
-    const std::function<void(size_t row, void* to)>& fill) {
+Expected<DeviceMemory> DeviceMemory::filled(device::Device& device, size_t rows, size_t bytes,
+                                            std::string_view what,
+                                            const std::function<void(size_t row, void* to)>& fill) {
   AERIE_ASSIGN_OR_RETURN(DeviceMemory memory, allocate(device, rows * bytes, what));
   const size_t at_once = std::min(std::max<size_t>(kStaged / bytes, 1), rows);
   AERIE_ASSIGN_OR_RETURN(const DeviceMemory staged,

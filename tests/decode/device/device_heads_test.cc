@@ -127,8 +127,7 @@ TEST(DeviceChain, IsVerifiedAnewWhereAnotherPassWasBegun) {
   using How = Meddling::How;
   Setting setting = setting_of(HeadFamily::kEagle3, true, DraftKind::kHead, 0.0, 24);
   test::Replies plain;
-  for (const How how :
-       {How::kOtherRows, How::kOtherPositions, How::kFewerRows, How::kNotAtAll}) {
+  for (const How how : {How::kOtherRows, How::kOtherPositions, How::kFewerRows, How::kNotAtAll}) {
     int begun = 0;
     const Comparison comparison = compare_with_plain(
         setting, [&](Model& model) { return std::make_unique<Meddling>(model, how, begun); });
