@@ -66,17 +66,53 @@ testing::AssertionResult same_bits(std::span<const float> a, std::span<const flo
          << std::hexfloat << a[first] << " and " << b[first];
 }
 
+namespace {
+
+size_t page_bytes() {
+  static const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
+// Mappings that nobody has, by their size: a third of the time went into making them and giving
+// them back.
+std::map<size_t, std::vector<void*>>& kept_mappings() {
+  static auto& kept = *new std::map<size_t, std::vector<void*>>();
+  return kept;
+}
+
+// Zeros, with a page behind them that cannot be touched.
+void* fenced_mapping(size_t usable) {
+  std::vector<void*>& kept = kept_mappings()[usable];
+  if (!kept.empty()) {
+    void* memory = kept.back();
+    kept.pop_back();
+    std::memset(memory, 0, usable);
+    return memory;
+  }
+  void* memory = mmap(nullptr, usable + page_bytes(), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) std::abort();
+  if (mprotect(static_cast<std::byte*>(memory) + usable, page_bytes(), PROT_NONE) != 0) {
+    std::abort();
+  }
+  return memory;
+}
+
+void give_back(void* memory, size_t usable) {
+  constexpr size_t kMostBytes = 16 << 20;  // of one size
+  std::vector<void*>& kept = kept_mappings()[usable];
+  if ((kept.size() + 1) * usable <= kMostBytes) return kept.push_back(memory);
+  munmap(memory, usable + page_bytes());
+}
+
+}  // namespace
+
 template <typename T>
 Fenced<T>::Fenced(int64_t count) : count_(count) {
-  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const size_t bytes = static_cast<size_t>(count) * sizeof(T);
-  const size_t usable = (bytes + page - 1) / page * page;
-  mapped_ = usable + page;
-  mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapping_ == MAP_FAILED) std::abort();
-  auto* base = static_cast<std::byte*>(mapping_);
-  if (mprotect(base + usable, page, PROT_NONE) != 0) std::abort();
-  data_ = reinterpret_cast<T*>(base + usable - bytes);
+  usable_ = (bytes + page_bytes() - 1) / page_bytes() * page_bytes();
+  mapping_ = fenced_mapping(usable_);
+  data_ = reinterpret_cast<T*>(static_cast<std::byte*>(mapping_) + usable_ - bytes);
 }
 
 template <typename T>
@@ -86,7 +122,7 @@ Fenced<T>::Fenced(std::span<const T> values) : Fenced(static_cast<int64_t>(value
 
 template <typename T>
 Fenced<T>::~Fenced() {
-  munmap(mapping_, mapped_);
+  give_back(mapping_, usable_);
 }
 
 template class Fenced<float>;

@@ -118,7 +118,7 @@ class Fenced {
 
  private:
   void* mapping_ = nullptr;
-  size_t mapped_ = 0;
+  size_t usable_ = 0;  // bytes before the fence
   T* data_ = nullptr;
   int64_t count_ = 0;
 };

@@ -279,7 +279,10 @@ class Options(Output):
             self.skipTest("this file system has no files without a name")
         slow = [*KERNELS[:-3], "10000", "--memory", "1", "--json", self.out / "file"]
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-            process = subprocess.Popen(command(slow), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            # In the background of a shell a program is begun deaf to SIGINT.
+            process = subprocess.Popen(command(slow), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                       preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+            self.addCleanup(process.kill)
             time.sleep(1)
             self.assertIsNone(process.poll())
             process.send_signal(number)
