@@ -326,14 +326,17 @@ Activations random_activations(const Backend& backend, int64_t rows, int64_t k, 
   return x;
 }
 
-RowCodes read_codes(const Activations& x) {
+namespace {
+
+RowCodes codes_of_rows(const Activations& x, int64_t rows) {
   RowCodes all;
-  for (int64_t r = 0; r < x.rows; ++r) {
+  all.codes.reserve(static_cast<size_t>(rows * x.k));
+  for (int64_t r = 0; r < rows; ++r) {
     const CodePlace at(x, r);
     for (int64_t g = 0; g < at.groups; ++g) {
-      for (int64_t i = 0; i < kActivationGroup; ++i) {
-        all.codes.push_back(x.codes.as<int8_t>()[at.code(g, i)]);
-      }
+      // A group's codes lie side by side.
+      const int8_t* codes = x.codes.as<int8_t>().data() + at.code(g, 0);
+      all.codes.insert(all.codes.end(), codes, codes + kActivationGroup);
       all.scales.push_back(x.scales.as<float>()[at.scale(g)]);
       for (int64_t part = 0; part < 3; ++part) {
         all.sums.push_back(-x.sums.as<int32_t>()[at.sum(g, part)]);
@@ -344,14 +347,21 @@ RowCodes read_codes(const Activations& x) {
   return all;
 }
 
+}  // namespace
+
+RowCodes read_codes(const Activations& x) {
+  return codes_of_rows(x, x.rows);
+}
+
 void write_codes(const RowCodes& rows, Activations& x) {
   size_t code = 0, scale = 0;
   for (int64_t r = 0; r < x.rows; ++r) {
     const CodePlace at(x, r);
     for (int64_t g = 0; g < at.groups; ++g, ++scale) {
       int sums[3] = {};
+      int8_t* codes = x.codes.as<int8_t>().data() + at.code(g, 0);
       for (int64_t i = 0; i < kActivationGroup; ++i, ++code) {
-        x.codes.as<int8_t>()[at.code(g, i)] = rows.codes[code];
+        codes[i] = rows.codes[code];
         sums[i * 2 / kActivationGroup] += rows.codes[code];
         sums[2] += rows.codes[code];
       }
@@ -370,7 +380,7 @@ Activations first_rows(const Activations& x, int64_t rows) {
   first.most_tile_rows = x.most_tile_rows;
   std::copy_n(x.row(0), rows * x.k, first.row(0));
   write_ordered(first);
-  if (x.has_int8) write_codes(read_codes(x), first);
+  if (x.has_int8) write_codes(codes_of_rows(x, rows), first);
   return first;
 }
 
