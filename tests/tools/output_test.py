@@ -279,9 +279,7 @@ class Options(Output):
             self.skipTest("this file system has no files without a name")
         slow = [*KERNELS[:-3], "10000", "--memory", "1", "--json", self.out / "file"]
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-            # In the background of a shell a program is begun deaf to SIGINT.
-            process = subprocess.Popen(command(slow), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                       preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+            process = subprocess.Popen(command(slow), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             self.addCleanup(process.kill)
             time.sleep(1)
             self.assertIsNone(process.poll())
@@ -314,6 +312,8 @@ class SlowOptions(Output):
 
 
 if __name__ == "__main__":
+    # Programs of those that are deaf to it, as in the background of a shell, are so, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if len(sys.argv) > 1:
         BIN = pathlib.Path(sys.argv.pop(1)).resolve()
     if not MODEL.exists():
