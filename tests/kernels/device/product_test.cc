@@ -110,11 +110,17 @@ class ProductBits : public testing::TestWithParam<MatrixKind> {
     return p;
   }
 
+  // The same for all tests, for which drawing them takes a while.
+  static const std::vector<uint16_t>& rows() {
+    static const auto rows = Random(4).bf16(size_t{kMostRows} * kMostInner);
+    return rows;
+  }
+
   Random random_{5};
   size_t turn_ = 0;  // of comparisons
   int stride_ = 512;
   std::vector<float> start_ = random_.numbers(size_t{kMostRows} * 512);
-  Memory<uint16_t> x_{random_.bf16(size_t{kMostRows} * kMostInner)};
+  Memory<uint16_t> x_{rows()};
 };
 
 TEST_P(ProductBits, OfMatricesSideBySide) {
