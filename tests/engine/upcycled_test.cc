@@ -12,12 +12,13 @@
 #include "engine/engine.h"
 #include "format/gguf/gguf.h"
 #include "measure/models/upcycle.h"
+#include "tests/testing/nightly.h"
 #include "tests/testing/sanitized.h"
 
 namespace aerie::upcycled_test {
 
 constexpr const char* kModel = "models/SmolLM2-135M-Instruct.Q4_1.gguf";
-constexpr int kTokens = test::kSanitized ? 12 : 64;
+const int kTokens = test::kSanitized ? 12 : test::nightly() ? 64 : 32;
 
 const char* const kTexts[] = {
     "The old lighthouse keeper climbed the winding stairs every evening, carrying a lantern in one "

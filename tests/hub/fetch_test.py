@@ -450,5 +450,7 @@ class Interrupted(HubCase):
 
 if __name__ == "__main__":
     hub_case.BIN = pathlib.Path(sys.argv.pop(1)).resolve()
+    # Programs of those that are deaf to it, as in the background of a shell, are so, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.umask(0o022)
     unittest.main(testRunner=hub_case.AtOnceRunner)

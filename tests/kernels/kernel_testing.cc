@@ -45,6 +45,17 @@ std::string isa_dtype_test_name(const testing::TestParamInfo<std::tuple<Isa, DTy
          std::string(dtype_info(std::get<1>(info.param)).name);
 }
 
+uint64_t digest(std::span<const std::byte> bytes, uint64_t before) {
+  uint64_t hash = before ^ bytes.size();
+  for (size_t i = 0; i < bytes.size(); i += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + i, std::min(sizeof(word), bytes.size() - i));
+    hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+    hash ^= hash >> 32;
+  }
+  return hash;
+}
+
 bool same_bits(float a, float b) {
   return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) ||
          (std::isnan(a) && std::isnan(b));
@@ -66,17 +77,53 @@ testing::AssertionResult same_bits(std::span<const float> a, std::span<const flo
          << std::hexfloat << a[first] << " and " << b[first];
 }
 
+namespace {
+
+size_t page_bytes() {
+  static const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
+// Mappings that nobody has, by their size: a third of the time went into making them and giving
+// them back.
+std::map<size_t, std::vector<void*>>& kept_mappings() {
+  static auto& kept = *new std::map<size_t, std::vector<void*>>();
+  return kept;
+}
+
+// Zeros, with a page behind them that cannot be touched.
+void* fenced_mapping(size_t usable) {
+  std::vector<void*>& kept = kept_mappings()[usable];
+  if (!kept.empty()) {
+    void* memory = kept.back();
+    kept.pop_back();
+    std::memset(memory, 0, usable);
+    return memory;
+  }
+  void* memory = mmap(nullptr, usable + page_bytes(), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) std::abort();
+  if (mprotect(static_cast<std::byte*>(memory) + usable, page_bytes(), PROT_NONE) != 0) {
+    std::abort();
+  }
+  return memory;
+}
+
+void give_back(void* memory, size_t usable) {
+  constexpr size_t kMostBytes = 16 << 20;  // of one size
+  std::vector<void*>& kept = kept_mappings()[usable];
+  if ((kept.size() + 1) * usable <= kMostBytes) return kept.push_back(memory);
+  munmap(memory, usable + page_bytes());
+}
+
+}  // namespace
+
 template <typename T>
 Fenced<T>::Fenced(int64_t count) : count_(count) {
-  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const size_t bytes = static_cast<size_t>(count) * sizeof(T);
-  const size_t usable = (bytes + page - 1) / page * page;
-  mapped_ = usable + page;
-  mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapping_ == MAP_FAILED) std::abort();
-  auto* base = static_cast<std::byte*>(mapping_);
-  if (mprotect(base + usable, page, PROT_NONE) != 0) std::abort();
-  data_ = reinterpret_cast<T*>(base + usable - bytes);
+  usable_ = (bytes + page_bytes() - 1) / page_bytes() * page_bytes();
+  mapping_ = fenced_mapping(usable_);
+  data_ = reinterpret_cast<T*>(static_cast<std::byte*>(mapping_) + usable_ - bytes);
 }
 
 template <typename T>
@@ -86,7 +133,7 @@ Fenced<T>::Fenced(std::span<const T> values) : Fenced(static_cast<int64_t>(value
 
 template <typename T>
 Fenced<T>::~Fenced() {
-  munmap(mapping_, mapped_);
+  give_back(mapping_, usable_);
 }
 
 template class Fenced<float>;
@@ -200,7 +247,11 @@ Weights filled_weights(DType dtype, int64_t n, int64_t k, uint8_t byte, Random& 
 }
 
 Weights plausible_weights(DType dtype, int64_t n, int64_t k, Random& random) {
-  return {dtype, n, k, test::quantize(dtype, uniform_floats(random, n * k, -1.0f, 1.0f))};
+  const std::vector<float> values = uniform_floats(random, n * k, -1.0f, 1.0f);
+  static auto& known = *new std::map<std::pair<DType, uint64_t>, std::vector<std::byte>>();
+  std::vector<std::byte>& bytes = known[{dtype, digest(std::as_bytes(std::span(values)))}];
+  if (bytes.empty()) bytes = test::quantize(dtype, values);
+  return {dtype, n, k, bytes};
 }
 
 PackedMatrix pack(const Backend& backend, const Weights& weights, int threads) {
@@ -290,14 +341,17 @@ Activations random_activations(const Backend& backend, int64_t rows, int64_t k, 
   return x;
 }
 
-RowCodes read_codes(const Activations& x) {
+namespace {
+
+RowCodes codes_of_rows(const Activations& x, int64_t rows) {
   RowCodes all;
-  for (int64_t r = 0; r < x.rows; ++r) {
+  all.codes.reserve(static_cast<size_t>(rows * x.k));
+  for (int64_t r = 0; r < rows; ++r) {
     const CodePlace at(x, r);
     for (int64_t g = 0; g < at.groups; ++g) {
-      for (int64_t i = 0; i < kActivationGroup; ++i) {
-        all.codes.push_back(x.codes.as<int8_t>()[at.code(g, i)]);
-      }
+      // A group's codes lie side by side.
+      const int8_t* codes = x.codes.as<int8_t>().data() + at.code(g, 0);
+      all.codes.insert(all.codes.end(), codes, codes + kActivationGroup);
       all.scales.push_back(x.scales.as<float>()[at.scale(g)]);
       for (int64_t part = 0; part < 3; ++part) {
         all.sums.push_back(-x.sums.as<int32_t>()[at.sum(g, part)]);
@@ -308,14 +362,21 @@ RowCodes read_codes(const Activations& x) {
   return all;
 }
 
+}  // namespace
+
+RowCodes read_codes(const Activations& x) {
+  return codes_of_rows(x, x.rows);
+}
+
 void write_codes(const RowCodes& rows, Activations& x) {
   size_t code = 0, scale = 0;
   for (int64_t r = 0; r < x.rows; ++r) {
     const CodePlace at(x, r);
     for (int64_t g = 0; g < at.groups; ++g, ++scale) {
       int sums[3] = {};
+      int8_t* codes = x.codes.as<int8_t>().data() + at.code(g, 0);
       for (int64_t i = 0; i < kActivationGroup; ++i, ++code) {
-        x.codes.as<int8_t>()[at.code(g, i)] = rows.codes[code];
+        codes[i] = rows.codes[code];
         sums[i * 2 / kActivationGroup] += rows.codes[code];
         sums[2] += rows.codes[code];
       }
@@ -334,7 +395,7 @@ Activations first_rows(const Activations& x, int64_t rows) {
   first.most_tile_rows = x.most_tile_rows;
   std::copy_n(x.row(0), rows * x.k, first.row(0));
   write_ordered(first);
-  if (x.has_int8) write_codes(read_codes(x), first);
+  if (x.has_int8) write_codes(codes_of_rows(x, rows), first);
   return first;
 }
 

@@ -96,6 +96,10 @@ std::string isa_test_name(const testing::TestParamInfo<Isa>& info);
 std::string dtype_test_name(const testing::TestParamInfo<DType>& info);
 std::string isa_dtype_test_name(const testing::TestParamInfo<std::tuple<Isa, DType>>& info);
 
+// A number for these bytes: tests of several instruction sets make the same, and find by it what
+// came of them.
+uint64_t digest(std::span<const std::byte> bytes, uint64_t before = 0);
+
 // Equal bits; any NaN equals any other. The message names the first difference.
 testing::AssertionResult same_bits(std::span<const float> a, std::span<const float> b);
 bool same_bits(float a, float b);
@@ -118,7 +122,7 @@ class Fenced {
 
  private:
   void* mapping_ = nullptr;
-  size_t mapped_ = 0;
+  size_t usable_ = 0;  // bytes before the fence
   T* data_ = nullptr;
   int64_t count_ = 0;
 };

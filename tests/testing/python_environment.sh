@@ -26,9 +26,19 @@ begin() {
 # The packages that the tests need.
 #   python_environment FOLDER ENVIRONMENT     FOLDER: with requirements.txt
 # Makes a virtual environment; only the first time, or when the requirements change, does it need a
-# network. Exits with 77, which ctest takes as "skipped", where that cannot be had.
+# network. Exits with 77, which ctest takes as "skipped", where that cannot be had. Of those that begin at once
+# one makes it.
 python_environment() {
-  local requirements="$1/requirements.txt" environment="$2"
+  local requirements="$1/requirements.txt" environment="$2" lock
+  mkdir -p "$(dirname "$environment")"
+  exec {lock}>"$environment.lock"
+  flock "$lock"
+  make_environment
+  exec {lock}>&-
+}
+
+# With the variables of python_environment.
+make_environment() {
   if cmp -s "$requirements" "$environment/requirements.txt"; then return; fi
   rm -rf "$environment"
   if ! python3 -m venv "$environment" ||

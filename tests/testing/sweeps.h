@@ -58,4 +58,12 @@ inline bool in_turn(size_t combination, size_t share) {
   return nightly() || thinned() || (combination + turn_of_test()) % share == 0;
 }
 
+// By day the one of the items whose turn it is, at night all: of settings that each meet all others
+// in some test.
+template <typename T>
+std::vector<T> in_turns(std::initializer_list<T> items, size_t turn) {
+  if (nightly()) return items;
+  return {items.begin()[turn % items.size()]};
+}
+
 }  // namespace aerie::test

@@ -31,7 +31,7 @@ FULL, NULL = os.makedev(1, 7), os.makedev(1, 3)
 FOLDER = tempfile.TemporaryDirectory(prefix="aerie_tiny_")
 TINY = pathlib.Path(FOLDER.name) / "tiny.gguf"
 RUN = ["run", "-m", TINY, "-p", "one two", "-n", "3", "--temp", "0"]
-KERNELS = ["bench", "kernels", "--types", "q4_0", "--rows", "1", "--repeat", "1", "--memory", "1"]
+KERNELS = ["bench", "kernels", "--threads", "1", "--types", "q4_0", "--rows", "1", "--repeat", "1", "--memory", "1"]
 
 
 def command(arguments):
@@ -173,8 +173,8 @@ class Options(Output):
     def options(self):
         """Of each output option a command that ends with it."""
         spec = ["-m", TINY, "--dataset", self.prompts, "--method", "ngram", "--max-tokens", "3", "--repeat", "1",
-                "--temperature", "0"]
-        bench_decode = ["bench", "decode", "-m", TINY, "--context", "4", "--tokens", "2", "--repeat", "1", "--memory", "1"]
+                "--temperature", "0", "--threads", "1"]
+        bench_decode = ["bench", "decode", "-m", TINY, "--threads", "1", "--context", "4", "--tokens", "2", "--repeat", "1", "--memory", "1"]
         yield [*RUN, "--json"]
         yield [*RUN, "--record"]
         yield [*KERNELS, "--json"]
@@ -182,7 +182,7 @@ class Options(Output):
         if NIGHTLY:  # it takes a second, and bench sweep writes as it does
             yield ["bench", "spec", *spec, "--json"]
         yield ["bench", "spec", *spec, "--html"]
-        yield ["bench", "verify", "-m", TINY, "--rows", "1", "--context", "8", "--repeat", "1", "--memory", "1",
+        yield ["bench", "verify", "-m", TINY, "--threads", "1", "--rows", "1", "--context", "8", "--repeat", "1", "--memory", "1",
                "--json"]
         yield ["audit", self.records(), "-m", TINY, "--json"]
         yield ["inspect", MODEL, "--convert"]
@@ -280,6 +280,7 @@ class Options(Output):
         slow = [*KERNELS[:-3], "10000", "--memory", "1", "--json", self.out / "file"]
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
             process = subprocess.Popen(command(slow), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            self.addCleanup(process.kill)
             time.sleep(1)
             self.assertIsNone(process.poll())
             process.send_signal(number)
@@ -291,7 +292,7 @@ class SlowOptions(Output):
     """Of commands that take seconds: what a full disk leaves."""
 
     def options(self):
-        speculation = ["-m", TINY, "--dataset", self.prompts, "--max-tokens", "3"]
+        speculation = ["-m", TINY, "--dataset", self.prompts, "--max-tokens", "3", "--threads", "1"]
         tune = ["tune", *speculation, "--out"]
         sweep = ["bench", "sweep", *speculation, "--method", "ngram"]
         yield tune
@@ -311,6 +312,8 @@ class SlowOptions(Output):
 
 
 if __name__ == "__main__":
+    # Programs of those that are deaf to it, as in the background of a shell, are so, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if len(sys.argv) > 1:
         BIN = pathlib.Path(sys.argv.pop(1)).resolve()
     if not MODEL.exists():

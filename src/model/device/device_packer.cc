@@ -12,7 +12,8 @@ namespace {
 
 using device::MatrixKind;
 
-constexpr int64_t kStagingBytes = int64_t{64} << 20;
+constexpr int64_t kMostStagingBytes = int64_t{64} << 20;
+constexpr int64_t kLeastStagingBytes = int64_t{1} << 20;
 constexpr int64_t kAlignment = 256;
 
 int64_t aligned(int64_t bytes) {
@@ -67,17 +68,20 @@ void DevicePacker::pack(ThreadPool& pool, std::span<const TensorView> weights,
 
 Status DevicePacker::pack_one(ThreadPool& pool, const TensorView& weights, MatrixKind kind,
                               std::byte* codes, kernels::PackedMatrix& matrix) const {
-  if (staging_.size() == 0) {
-    AERIE_ASSIGN_OR_RETURN(staging_,
-                           DeviceMemory::allocate(device_, static_cast<size_t>(kStagingBytes),
-                                                  "loading weights", DeviceMemory::Of::kHost));
-  }
   const int64_t k = weights.row_length(), panels = device::panels_of(weights.rows());
   const device::MatrixBytes bytes = device::panel_bytes(kind, k);
+  // To get the most for a small model would take longer than to load it.
+  const auto had = static_cast<int64_t>(staging_.size());
+  if (had < std::min(kMostStagingBytes, panels * bytes.all())) {
+    const int64_t more = std::max({kLeastStagingBytes, 2 * had, panels * bytes.all()});
+    const auto size = static_cast<size_t>(std::min(kMostStagingBytes, more));
+    AERIE_ASSIGN_OR_RETURN(staging_, DeviceMemory::allocate(device_, size, "loading weights",
+                                                            DeviceMemory::Of::kHost));
+  }
   std::byte* scales = codes + aligned(panels * bytes.codes);
   std::byte* supers = scales + aligned(panels * bytes.scales);
 
-  const int64_t at_once = kStagingBytes / bytes.all();
+  const int64_t at_once = static_cast<int64_t>(staging_.size()) / bytes.all();
   if (at_once == 0) return not_supported("a matrix of {} inputs is too large for a device", k);
   auto* staging = staging_.as<std::byte>();
   for (int64_t first = 0; first < panels; first += at_once) {

@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "tests/decode/exactness.h"
 #include "tests/model/families/family_goldens.h"
 #include "tests/testing/device/test_device.h"
+#include "tests/testing/sweeps.h"
 
 namespace aerie::device_exact_test {
 
@@ -24,8 +26,13 @@ class DeviceExact : public testing::TestWithParam<DraftKind> {
   }
 };
 
+// Of the whole model by day at one temperature, of a part of it at the other.
+std::vector<double> temperatures(DraftKind kind, bool is_divided) {
+  return test::in_turns({0.0, 0.8}, static_cast<size_t>(kind) + (is_divided ? 1 : 0));
+}
+
 TEST_P(DeviceExact, ChangesNoToken) {
-  for (const double temperature : {0.0, 0.8}) {
+  for (const double temperature : temperatures(GetParam(), false)) {
     Setting one = setting(temperature == 0.0 ? 4 : 7, temperature == 0.0 ? 512 : 20);
     const Filter filter = temperature == 0.0 ? Filter::kNone : Filter::kAll;
     one.requests.push_back(request_with(sampling_with(temperature, filter, 5), 36, 30));
@@ -76,7 +83,7 @@ TEST(DeviceExactBatch, WithPrefixesThatAreKept) {
 class DeviceExactDivided : public testing::TestWithParam<DraftKind> {};
 
 TEST_P(DeviceExactDivided, ChangesNoToken) {
-  for (const double temperature : {0.0, 0.8}) {
+  for (const double temperature : temperatures(GetParam(), true)) {
     SCOPED_TRACE(fmt::format("temperature {}", temperature));
     Setting setting;
     setting.device = &test::device_of_tests();
@@ -113,8 +120,9 @@ class DeviceExactExperts : public testing::TestWithParam<std::string> {};
 TEST_P(DeviceExactExperts, ChangeNoToken) {
   const auto file = open_family_model(GetParam());
   ASSERT_NE(file, nullptr);
+  size_t turn = test::turn_of_test();
   for (const DraftKind kind : {DraftKind::kSameModel, DraftKind::kProphetTree}) {
-    for (const double temperature : {0.0, 0.9}) {
+    for (const double temperature : test::in_turns({0.0, 0.9}, turn++)) {
       SCOPED_TRACE(fmt::format("{}, temperature {}", draft_kind_name(kind), temperature));
       Setting setting;
       setting.target = &*file;

@@ -13,6 +13,7 @@
 #include "tests/decode/exactness.h"
 #include "tests/model/families/family_goldens.h"
 #include "tests/testing/device/test_device.h"
+#include "tests/testing/sweeps.h"
 
 namespace aerie::device_heads_test {
 
@@ -44,8 +45,9 @@ constexpr HeadFamily kOnDevice[] = {
 class DeviceHead : public testing::TestWithParam<HeadFamily> {};
 
 TEST_P(DeviceHead, ChangesNoToken) {
+  auto turn = static_cast<size_t>(GetParam());
   for (const DraftKind kind : {DraftKind::kHead, DraftKind::kHeadTree}) {
-    for (const double temperature : {0.0, 0.8}) {
+    for (const double temperature : test::in_turns({0.0, 0.8}, turn++)) {
       SCOPED_TRACE(fmt::format("{}, temperature {}", draft_kind_name(kind), temperature));
       const Setting setting = setting_of(GetParam(), true, kind, temperature, 30);
       const Comparison comparison = compare_with_plain(setting);

@@ -5,7 +5,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <numeric>
+#include <unordered_map>
 #include <utility>
 
 namespace aerie::kernels {
@@ -39,9 +41,13 @@ constexpr float kGarbageScales[] = {std::numeric_limits<float>::quiet_NaN(),
                                     -1.0f};
 
 void fill_with_garbage(const KvLayout& layout, std::span<std::byte> plane, Random& random) {
-  for (size_t i = 0; i < plane.size(); i += sizeof(uint16_t)) {
-    const uint16_t half = kGarbage[random.index(std::size(kGarbage))];
-    std::memcpy(plane.data() + i, &half, sizeof(half));
+  static_assert(std::size(kGarbage) == 8);
+  const size_t halves_in_all = plane.size() / sizeof(uint16_t);
+  auto* to = reinterpret_cast<uint16_t*>(plane.data());
+  for (size_t i = 0; i < halves_in_all;) {
+    // Three bits choose one, and there are 64.
+    uint64_t bits = random.next();
+    for (int n = 0; n < 21 && i < halves_in_all; ++n, bits >>= 3) to[i++] = kGarbage[bits & 7];
   }
   const auto halves = static_cast<int64_t>(plane.size()) / layout.half_head();
   for (int64_t i = 0; i < halves; ++i) {
@@ -52,22 +58,95 @@ void fill_with_garbage(const KvLayout& layout, std::span<std::byte> plane, Rando
   }
 }
 
-// Element i of a key or value, or of the part of it that has a scale in common, to place(i) of one
-// head's keys or values in a page; the scale goes to `scale`.
-template <typename Place>
-void put_half(KvType type, std::span<const float> x, std::byte* half, std::byte* scale,
-              const Place& place) {
+// A key or value, or the part of it that has a scale in common, as a cache holds it.
+struct Rounded {
+  std::vector<uint16_t> halves;  // kF16
+  std::vector<int8_t> codes;     // kQ8
+  float scale = 0.0f;
+};
+
+Rounded rounded_part(KvType type, std::span<const float> x) {
+  Rounded part;
   if (type == KvType::kF16) {
-    for (size_t d = 0; d < x.size(); ++d) {
-      reinterpret_cast<uint16_t*>(half)[place(d)] = f32_to_f16(x[d]);
-    }
-    return;
+    for (const float value : x) part.halves.push_back(f32_to_f16(value));
+    return part;
   }
-  std::vector<int8_t> codes(x.size());
-  const float unit = quantize_kv(x.data(), static_cast<int>(x.size()), codes.data());
-  std::memcpy(scale, &unit, sizeof(unit));
-  for (size_t d = 0; d < x.size(); ++d) reinterpret_cast<int8_t*>(half)[place(d)] = codes[d];
+  part.codes.resize(x.size());
+  part.scale = quantize_kv(x.data(), static_cast<int>(x.size()), part.codes.data());
+  return part;
 }
+
+// `part` to places[i] of one head's keys or values in a page; the scale goes to `scale`.
+void put_part(const Rounded& part, std::byte* half, std::byte* scale,
+              std::span<const int32_t> places) {
+  for (size_t d = 0; d < part.halves.size(); ++d) {
+    reinterpret_cast<uint16_t*>(half)[places[d]] = part.halves[d];
+  }
+  if (part.codes.empty()) return;
+  std::memcpy(scale, &part.scale, sizeof(part.scale));
+  for (size_t d = 0; d < part.codes.size(); ++d) {
+    reinterpret_cast<int8_t*>(half)[places[d]] = part.codes[d];
+  }
+}
+
+// What tokens are in caches of one shape, and where elements lie in a page. Most of the tests' time
+// would go into finding out the same again: every row's lone run has a cache of its own.
+class Entries {
+ public:
+  explicit Entries(const AttentionShape& shape) : shape_(shape) {
+    const KvLayout layout = shape.layout();
+    for (int offset = 0; offset < kPagePositions; ++offset) {
+      for (int d = 0; d < layout.head_dim; ++d) {
+        keys_.push_back(static_cast<int32_t>(layout.key_element(offset, d)));
+        if (d >= layout.value_dim()) continue;
+        values_.push_back(static_cast<int32_t>(layout.value_element(offset, d)));
+      }
+    }
+  }
+
+  static Entries& of(const AttentionShape& shape) {
+    static auto& last = *new std::unique_ptr<Entries>();
+    const auto is_like = [&](const AttentionShape& other) {
+      return other.kv_heads == shape.kv_heads && other.head_dim == shape.head_dim &&
+             other.type == shape.type && other.value_prefix == shape.value_prefix;
+    };
+    if (last == nullptr || !is_like(last->shape_)) last = std::make_unique<Entries>(shape);
+    return *last;
+  }
+
+  // For each head the part of a key that is not a value's, and the value.
+  const std::vector<std::pair<Rounded, Rounded>>& heads(Token token) {
+    constexpr size_t kMostTokens = 4096;
+    if (heads_.size() > kMostTokens) heads_.clear();
+    auto& heads = heads_[token];
+    if (!heads.empty()) return heads;
+    const std::vector<float> keys = key_of(shape_, token), values = value_of(shape_, token);
+    const KvLayout layout = shape_.layout();
+    const auto key_width = static_cast<size_t>(layout.head_dim);
+    const auto width = static_cast<size_t>(layout.value_dim());
+    const auto prefix = static_cast<size_t>(layout.value_prefix);
+    for (size_t h = 0; h < static_cast<size_t>(layout.kv_heads); ++h) {
+      const auto key = std::span(keys).subspan(h * key_width, key_width);
+      heads.emplace_back(rounded_part(layout.type, key.subspan(prefix)),
+                         rounded_part(layout.type, std::span(values).subspan(h * width, width)));
+    }
+    return heads;
+  }
+
+  // Of the elements of the key, or of the value, at `offset` in its page.
+  std::span<const int32_t> key_places(int offset) const { return row(keys_, offset); }
+  std::span<const int32_t> value_places(int offset) const { return row(values_, offset); }
+
+ private:
+  static std::span<const int32_t> row(const std::vector<int32_t>& places, int offset) {
+    const size_t width = places.size() / kPagePositions;
+    return std::span(places).subspan(static_cast<size_t>(offset) * width, width);
+  }
+
+  AttentionShape shape_;
+  std::vector<int32_t> keys_, values_;
+  std::unordered_map<Token, std::vector<std::pair<Rounded, Rounded>>> heads_;
+};
 
 // Rounds to codes with one scale and back.
 void round_to_codes(std::span<float> values) {
@@ -179,22 +258,18 @@ int32_t TestCache::stray_slot() {
 
 void TestCache::put(int32_t slot, Token token) {
   const KvLayout layout = shape_.layout();
-  const std::vector<float> keys = key_of(shape_, token), values = value_of(shape_, token);
+  Entries& entries = Entries::of(shape_);
   const int page = slot / kPagePositions, offset = slot % kPagePositions;
-  const auto head_dim = static_cast<size_t>(layout.head_dim);
   const auto prefix = static_cast<size_t>(layout.value_prefix);
-  for (int h = 0; h < layout.kv_heads; ++h) {
+  int h = 0;
+  for (const auto& [key, value] : entries.heads(token)) {
     std::byte *key_half = kv_.data() + layout.keys(page, h),
               *value_half = kv_.data() + layout.values(page, h);
-    const auto at = static_cast<size_t>(h);
-    const std::span<const float> key = std::span(keys).subspan(at * head_dim, head_dim);
-    const auto width = static_cast<size_t>(layout.value_dim());
-    const std::span<const float> value = std::span(values).subspan(at * width, width);
-    put_half(layout.type, key.subspan(prefix), key_half,
-             key_half + layout.scale_at(offset, layout.value_prefix),
-             [&](size_t d) { return layout.key_element(offset, static_cast<int>(prefix + d)); });
-    put_half(layout.type, value, value_half, value_half + layout.scale_at(offset, 0),
-             [&](size_t d) { return layout.value_element(offset, static_cast<int>(d)); });
+    put_part(key, key_half, key_half + layout.scale_at(offset, layout.value_prefix),
+             entries.key_places(offset).subspan(prefix));
+    put_part(value, value_half, value_half + layout.scale_at(offset, 0),
+             entries.value_places(offset));
+    ++h;
   }
 }
 
@@ -291,7 +366,9 @@ double tolerance(const AttentionShape& shape, double largest_score) {
   return shape.type == KvType::kF16 ? floats : floats + 2e-5 * (4.0 + largest_score);
 }
 
-DoubleAttention attend_in_double(const AttentionShape& shape, const std::vector<Token>& chain) {
+namespace {
+
+DoubleAttention computed_in_double(const AttentionShape& shape, const std::vector<Token>& chain) {
   const auto head_dim = static_cast<size_t>(shape.head_dim);
   const std::vector<float> q = query_of(shape, chain.back());
   std::vector<std::vector<float>> keys, values;
@@ -331,6 +408,17 @@ DoubleAttention attend_in_double(const AttentionShape& shape, const std::vector<
     for (const double sum : sums) result.out.push_back(sum / total);
   }
   return result;
+}
+
+}  // namespace
+
+DoubleAttention attend_in_double(const AttentionShape& shape, const std::vector<Token>& chain) {
+  // Every instruction set is compared with the same.
+  using Key = std::tuple<std::string, float, std::vector<Token>>;
+  static auto& known = *new std::map<Key, DoubleAttention>();
+  const auto [found, is_new] = known.try_emplace({shape.name(), shape.soft_cap, chain});
+  if (is_new) found->second = computed_in_double(shape, chain);
+  return found->second;
 }
 
 std::string isa_type_test_name(const testing::TestParamInfo<std::tuple<Isa, KvType>>& info) {

@@ -19,6 +19,7 @@ from fake_server import PAGE, FakeServer
 # A busy machine's browser may take longer than the five seconds that are usual.
 expect.set_options(timeout=60000)
 VIEWS = {"desktop": (1280, 860), "phone": (360, 740)}
+SCHEMES = ["light", "dark"]
 QUOTE = ("Repeat this text word for word: The ferry leaves the north quay every forty minutes. On "
          "market days a second ferry is put on between nine and noon. The last ferry waits for the "
          "evening train.")
@@ -72,10 +73,9 @@ def open_page(browser):
     """open_page(URL, ...): the page, which must neither complain nor ask another host."""
     contexts, complaints, hosts = [], [], {}
 
-    def one(url, view="desktop", scheme="light", **settings):
+    def one(url, view="desktop", **settings):
         width, height = VIEWS[view]
-        context = browser.new_context(viewport={"width": width, "height": height},
-                                      color_scheme=scheme, **settings)
+        context = browser.new_context(viewport={"width": width, "height": height}, **settings)
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(60000)
@@ -139,6 +139,16 @@ def setting(page, name, value):
         field.fill(value)
 
 
+def looks_well(page, screenshot, name):
+    """In both colours: nothing is too wide, and all can be read."""
+    for scheme in SCHEMES:
+        page.emulate_media(color_scheme=scheme)
+        screenshot(page, f"{name}_{scheme}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
+        ratio, where = page.evaluate(CONTRAST)
+        assert ratio >= 4.5, (scheme, where)
+
+
 def texts(page):
     return [page.locator(".reply .text").nth(i).text_content()
             for i in range(page.locator(".reply .text").count())]
@@ -155,12 +165,11 @@ def test_policy_is_strict(server):
             assert response.headers["X-Content-Type-Options"] == "nosniff"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("view", list(VIEWS))
-def test_streams_in_colours_and_compares(server, model, open_page, screenshot, view, scheme):
-    page = open_page(server.url, view, scheme)
+def test_streams_in_colours_and_compares(server, model, open_page, screenshot, view):
+    page = open_page(server.url, view)
     expect(page.locator("#model")).to_have_text(model)
-    screenshot(page, f"page_{view}_{scheme}_empty")
+    looks_well(page, screenshot, f"page_{view}_empty")
     setting(page, "temperature", "0")
     setting(page, "max-tokens", "80")
     if view == "phone":
@@ -179,10 +188,7 @@ def test_streams_in_colours_and_compares(server, model, open_page, screenshot, v
     assert page.locator("#depths li").count() >= 1
     page.locator(".round", has=page.locator(".accepted")).first.click()
     expect(page.locator(".draft .chip.accepted").first).to_be_visible()
-    screenshot(page, f"page_{view}_{scheme}")
-    assert page.evaluate("document.documentElement.scrollWidth") <= VIEWS[view][0]
-    ratio, where = page.evaluate(CONTRAST)
-    assert ratio >= 4.5, where
+    looks_well(page, screenshot, f"page_{view}")
 
 
 def test_without_drafts_to_be_seen(start, open_page):
@@ -437,10 +443,9 @@ def post_some(server, count):
         serving.post(server.url + "/v1/completions", {"prompt": QUOTE, "max_tokens": 16, "seed": number})
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("view", list(VIEWS))
-def test_live_figures_are_the_servers(operated, open_page, screenshot, view, scheme):
-    page = operate(open_page, operated, view, scheme)
+def test_live_figures_are_the_servers(operated, open_page, screenshot, view):
+    page = operate(open_page, operated, view)
     post_some(operated, 2)
     expect(page.locator(".chart path.first").first).to_have_attribute("d", re.compile("L"))
     page.reload()  # figures since the start
@@ -458,10 +463,7 @@ def test_live_figures_are_the_servers(operated, open_page, screenshot, view, sch
     give_key(page, "order")
     expect(page.locator("#admin-models .card")).to_have_count(1)
     assert page.locator("img, b").count() == 0
-    screenshot(page, f"operate_{view}_{scheme}")
-    assert page.evaluate("document.documentElement.scrollWidth") <= VIEWS[view][0]
-    ratio, where = page.evaluate(CONTRAST)
-    assert ratio >= 4.5, where
+    looks_well(page, screenshot, f"operate_{view}")
     assert page.evaluate(NAMELESS) == []
 
 

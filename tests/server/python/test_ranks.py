@@ -24,7 +24,7 @@ def library(program):
 
 
 def reply(program, model_file, *flags, ranks=1):
-    command = [program, "run", "-m", model_file, "-p", PROMPT, "-n", "48", "--seed", "5", "--json", "-", "--threads",
+    command = [program, "run", "-m", model_file, "-p", PROMPT, "-n", "24", "--seed", "5", "--json", "-", "--threads",
                "1", *flags]
     if ranks > 1:
         command = under_mpirun(ranks, *command, "--tensor-parallel", str(ranks))

@@ -1,6 +1,7 @@
 """Heads that are tried while the server runs: a bad one goes by itself, and ids are those of none."""
 
 import concurrent.futures
+import contextlib
 import json
 import os
 import pathlib
@@ -58,11 +59,24 @@ class Admin:
             "ignore_eos": True, "return_token_ids": True})["choices"][0]["token_ids"]
 
 
-@pytest.fixture
-def admin(program, model_file, tmp_path):
-    one = Admin(program, model_file, tmp_path, "--speculate", "none", "--cache-tokens", "8192")
+@contextlib.contextmanager
+def admin_of(program, model_file, folder):
+    one = Admin(program, model_file, folder, "--speculate", "none", "--cache-tokens", "8192")
     yield one
     assert one.server.stop() == 0
+
+
+@pytest.fixture
+def admin(program, model_file, tmp_path):
+    with admin_of(program, model_file, tmp_path) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def unchanged(program, model_file, tmp_path_factory):
+    """For those whose orders change nothing."""
+    with admin_of(program, model_file, tmp_path_factory.mktemp("unchanged")) as one:
+        yield one
 
 
 def test_a_bad_head_is_rolled_back(admin, bad_head):
@@ -115,19 +129,19 @@ def test_a_head_on_paper(admin):
     (["rollback"], "nothing to roll back"),
     (["unload", "other"], "no such model"),
 ])
-def test_orders_that_cannot_be_carried_out(admin, words, said):
-    done = admin.ctl(*words, check=False)
+def test_orders_that_cannot_be_carried_out(unchanged, words, said):
+    done = unchanged.ctl(*words, check=False)
     assert done.returncode == 2, done.stdout
     assert said in done.stderr
 
 
-def test_without_a_key_nobody_gives_orders(program, admin, tmp_path):
+def test_without_a_key_nobody_gives_orders(program, unchanged, tmp_path):
     def ctl(*words):
         settings = {key: value for key, value in os.environ.items() if key != "AERIE_ADMIN_KEY"}
         return subprocess.run([program, "ctl", "status", *words], env=settings, capture_output=True, text=True, timeout=60)
 
-    assert "AERIE_ADMIN_KEY" in ctl("--url", admin.server.url).stderr
+    assert "AERIE_ADMIN_KEY" in ctl("--url", unchanged.server.url).stderr
     wrong = tmp_path / "wrong.key"
     wrong.write_text("another\n")
-    assert "401" in ctl("--url", admin.server.url, "--key-file", str(wrong)).stderr
+    assert "401" in ctl("--url", unchanged.server.url, "--key-file", str(wrong)).stderr
     assert ctl("--url", "http://127.0.0.1:9", "--key-file", str(wrong)).returncode == 1

@@ -14,6 +14,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs/scaling/servers.md"
+NIGHTLY = "AERIE_NIGHTLY" in os.environ  # all of it, however long it takes
 sys.path += [str(ROOT / "tests" / folder) for folder in ("server/python", "testing", "testing/network")]
 from fleet import free_port, make_models, wait_for  # noqa: E402
 from serving import Server  # noqa: E402

@@ -10,7 +10,7 @@ import urllib.request
 
 import pytest
 
-from conftest import ROOT
+from conftest import NIGHTLY, ROOT
 from fleet import Load, Outcome, complete, free_port, hit_rate, metric, shared_prefixes, wait_for
 
 
@@ -52,7 +52,7 @@ def test_what_it_asks(serve, route):
              {server.url: 0 for server in servers}, what="that nothing is under way")
 
 
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("count", [2, 4] if NIGHTLY else [4])
 def test_kill_under_load(serve, route, alone, tmp_path, count):
     audits = [tmp_path / f"audit-{i}" for i in range(count)]
     # At ports that nobody is given while one of them is away.
@@ -118,7 +118,7 @@ def simulated_hits(folder, prompts, replicas, policy):
     return row["prefix_hit_rate"]
 
 
-@pytest.mark.parametrize("count, groups", [(2, 18), (4, 24)])
+@pytest.mark.parametrize("count, groups", [(2, 18), (4, 24)] if NIGHTLY else [(2, 18)])
 def test_prefix_hits(serve, route, tmp_path, count, groups):
     """Caches that hold some of the beginnings each, and all of them together; the simulated fleet's are like them."""
     servers = [serve("--max-num-seqs", "4", fast=True) for _ in range(count)]

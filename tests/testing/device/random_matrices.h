@@ -15,7 +15,7 @@ namespace aerie::test {
 class Random {
  public:
   explicit Random(uint32_t seed) : engine_(seed) {}
-  float number() { return std::normal_distribution<float>()(engine_); }
+  float number() { return normal_(engine_); }
   uint8_t byte() { return static_cast<uint8_t>(engine_()); }
   std::vector<float> numbers(size_t count) {
     std::vector<float> values(count);
@@ -35,6 +35,7 @@ class Random {
 
  private:
   std::mt19937 engine_;
+  std::normal_distribution<float> normal_;  // draws two at a time
 };
 
 // Codes may be any bytes; of numbers of 16 bits, a part of them, the exponents are kept small.
