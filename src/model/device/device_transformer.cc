@@ -48,7 +48,7 @@ class DeviceTransformer final : public Model {
 
  private:
   void embed(const ForwardBatch& batch);
-  void embed_row(int32_t token, float* x) const;
+  void embed_row(const BatchRow& row, float* x);
   void embed_per_layer(const ForwardBatch& batch);
   PassShape shape_of(const ForwardBatch& batch, const PassSizes& sizes) const;
   Expected<PassSizes> build(const ForwardBatch& batch, const KvCache& cache);
@@ -72,6 +72,7 @@ class DeviceTransformer final : public Model {
   DeviceMemory states_, taps_, best_parts_;  // of the host
   DeviceMemory expert_reads_;                // the same; of models with experts alone
   std::vector<BestToken> best_;
+  std::vector<float> position_;  // of a row; of models with learned positions alone
 };
 
 Status DeviceTransformer::allocate() {
@@ -87,6 +88,7 @@ Status DeviceTransformer::allocate() {
   const auto found = static_cast<size_t>(std::max<int64_t>(2, runner_.top().width()));
   AERIE_RETURN_IF_ERROR(host(best_parts_, found * wanted * sizeof(float)));
   best_.reserve(wanted);
+  if (blueprint_.learned_positions) position_.resize(static_cast<size_t>(config().hidden));
   state_planes_.reserve(static_cast<size_t>(config().layers));
   AERIE_RETURN_IF_ERROR(host(states_, wanted * hidden));
   if (has_experts(blueprint_)) AERIE_RETURN_IF_ERROR(host(expert_reads_, sizeof(int32_t)));
@@ -116,15 +118,19 @@ void DeviceTransformer::embed(const ForwardBatch& batch) {
     return;
   }
   for (int r = 0; r < batch.size(); ++r) {
-    embed_row(batch.rows[static_cast<size_t>(r)].token, input.row(r));
+    embed_row(batch.rows[static_cast<size_t>(r)], input.row(r));
   }
 }
 
-void DeviceTransformer::embed_row(int32_t token, float* x) const {
-  embed_token(weights_.host, token, x);
+void DeviceTransformer::embed_row(const BatchRow& row, float* x) {
+  embed_token(weights_.host, row.token, x);
+  const int hidden = config().hidden;
   const auto scale = static_cast<float>(blueprint_.embedding_scale);
-  if (scale == 1.0f) return;
-  for (int i = 0; i < config().hidden; ++i) x[i] *= scale;
+  for (int i = 0; i < hidden && scale != 1.0f; ++i) x[i] *= scale;
+  if (!blueprint_.learned_positions) return;
+  const TensorView& table = weights_.host.positions.view;
+  dequantize(table.dtype, table.row(row.position), hidden, position_.data());
+  for (int i = 0; i < hidden; ++i) x[i] += position_[static_cast<size_t>(i)];
 }
 
 // What per_layer_floats() counts.
@@ -133,10 +139,10 @@ void DeviceTransformer::embed_per_layer(const ForwardBatch& batch) {
   if (all == 0) return;
   const TensorView& table = weights_.host.per_layer_embedding.view;
   for (int r = 0; r < batch.size(); ++r) {
-    const int32_t token = batch.rows[static_cast<size_t>(r)].token;
+    const BatchRow& row = batch.rows[static_cast<size_t>(r)];
     float* x = runner_.input().extra(r);
-    dequantize(table.dtype, table.row(token), all, x);
-    if (batch.first_layer > 0) embed_row(token, x + all);
+    dequantize(table.dtype, table.row(row.token), all, x);
+    if (batch.first_layer > 0) embed_row(row, x + all);
   }
 }
 
