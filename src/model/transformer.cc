@@ -37,7 +37,6 @@ class Transformer final : public Model {
 
  private:
   void embed(const ForwardBatch& batch);
-  void embed_row(const BatchRow& row, float* x);
   void run_layers(const ForwardBatch& batch, KvCache& cache);
   void finish_layer(const TransformerLayer& layer, int index, int64_t rows);
   void tap(const ForwardBatch& batch, int layer);
@@ -78,15 +77,6 @@ Status Transformer::allocate() {
   return {};
 }
 
-void Transformer::embed_row(const BatchRow& row, float* x) {
-  embed_token(weights_, blueprint_, row.token, x);
-  if (blueprint_.learned_positions) {
-    dequantize(weights_.positions.view.dtype, weights_.positions.view.row(row.position),
-               config_.hidden, position_.data());
-    for (int i = 0; i < config_.hidden; ++i) x[i] += position_[static_cast<size_t>(i)];
-  }
-}
-
 void Transformer::embed(const ForwardBatch& batch) {
   std::ranges::copy(batch.hidden, runner_.stream());
   const bool begins = batch.first_layer == 0;
@@ -94,7 +84,8 @@ void Transformer::embed(const ForwardBatch& batch) {
   // Rows that go on from a later layer have inputs of their tokens there, too.
   float* embedded = begins ? runner_.stream() : embedded_.data();
   for (size_t r = 0; r < batch.rows.size(); ++r) {
-    embed_row(batch.rows[r], embedded + r * static_cast<size_t>(config_.hidden));
+    embed_row(weights_, blueprint_, batch.rows[r], position_,
+              embedded + r * static_cast<size_t>(config_.hidden));
   }
   if (per_layer_) per_layer_->start(weights_, batch, embedded);
 }

@@ -551,4 +551,13 @@ void embed_token(const TransformerWeights& weights, const Blueprint& blueprint, 
   for (int i = 0; i < blueprint.config.hidden; ++i) out[i] *= scale;
 }
 
+void embed_row(const TransformerWeights& weights, const Blueprint& blueprint, const BatchRow& row,
+               std::span<float> scratch, float* out) {
+  embed_token(weights, blueprint, row.token, out);
+  if (!blueprint.learned_positions) return;
+  const TensorView& table = weights.positions.view;
+  dequantize(table.dtype, table.row(row.position), blueprint.config.hidden, scratch.data());
+  for (size_t i = 0; i < scratch.size(); ++i) out[i] += scratch[i];
+}
+
 }  // namespace aerie

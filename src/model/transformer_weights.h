@@ -2,9 +2,11 @@
 #pragma once
 
 #include <initializer_list>
+#include <span>
 #include <string_view>
 #include <vector>
 
+#include "core/forward_batch.h"
 #include "model/blueprint.h"
 #include "model/weights.h"
 
@@ -140,5 +142,8 @@ void embed_token(const TransformerWeights& weights, int32_t token, float* out);
 // The same with the scale: what the first layer reads, but for positions.
 void embed_token(const TransformerWeights& weights, const Blueprint& blueprint, int32_t token,
                  float* out);
+// What the first layer reads of a row. `scratch` [hidden] where positions are learned.
+void embed_row(const TransformerWeights& weights, const Blueprint& blueprint, const BatchRow& row,
+               std::span<float> scratch, float* out);
 
 }  // namespace aerie

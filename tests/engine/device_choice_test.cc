@@ -59,6 +59,7 @@ class IdleDevice final : public device::Device {
   void place_latent(const device::PlaceLatent&) override {}
   void attend(const device::Attend&) override {}
   void begin(const device::Begin&) override {}
+  void layer_norm(const device::LayerNorm&) override {}
   void add_normed(const device::AddNormed&) override {}
   void copy_rows(const device::CopyRows&) override {}
   void narrow_rows(const device::NarrowRows&) override {}

@@ -157,6 +157,12 @@ Status DeviceMachine::make(DeviceMemory& memory, int64_t bytes, DeviceMemory::Of
 
 Status DeviceMachine::prepare() {
   const auto extra = static_cast<int>(sizes_.features + sizes_.embedded);
+  const auto has_layer_norms = [](const Blueprint* of) {
+    return of != nullptr && of->norm != NormKind::kRms;
+  };
+  if (has_layer_norms(target_.parts.blueprint) || has_layer_norms(sizes_.blueprint)) {
+    return not_supported("there is no device code for heads with layer norms");
+  }
   if (sizes_.blueprint != nullptr) {
     AERIE_RETURN_IF_ERROR(check_device_code(*sizes_.blueprint));
     ModelOptions options = target_.model_options();

@@ -376,6 +376,21 @@ struct Begin {  // NextInput of a residual stream
   NextInput next;
 };
 
+// (x[from[i]] - mean) / sqrt(variance + eps) * weight + bias, as bfloat16 or as floats; by rows.
+struct LayerNorm {
+  const int32_t* rows = nullptr;
+  int most_rows = 0;
+  const int32_t* from = nullptr;  // rows of x; null: as they come
+  const float* x = nullptr;
+  int x_stride = 0;
+  int width = 0;
+  const float *weight = nullptr, *bias = nullptr;  // [width]
+  float eps = 0.0f;
+  uint16_t* out = nullptr;  // null: floats
+  float* floats = nullptr;
+  int out_stride = 0;  // of whichever it is
+};
+
 struct AddNormed {  // x = scale * (x + norm of y), and NextInput of x; by rows
   const int32_t* rows = nullptr;
   int most_rows = 0;
@@ -576,6 +591,7 @@ class Device {
   virtual void place_latent(const PlaceLatent& args) = 0;
   virtual void attend(const Attend& args) = 0;
   virtual void begin(const Begin& args) = 0;
+  virtual void layer_norm(const LayerNorm& args) = 0;
   virtual void add_normed(const AddNormed& args) = 0;
   virtual void copy_rows(const CopyRows& args) = 0;
   virtual void narrow_rows(const NarrowRows& args) = 0;

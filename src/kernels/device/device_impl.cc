@@ -97,6 +97,7 @@ class DeviceImpl final : public Device {
   void place_latent(const PlaceLatent& args) override;
   void attend(const Attend& args) override;
   void begin(const Begin& args) override;
+  void layer_norm(const LayerNorm& args) override;
   void add_normed(const AddNormed& args) override;
   void copy_rows(const CopyRows& args) override;
   void narrow_rows(const NarrowRows& args) override;
@@ -375,6 +376,12 @@ void DeviceImpl::begin(const Begin& args) {
   use();
   launch_kernel("the first norm", begin_kernel, {dim3(args.most_rows), dim3(kRowThreads), 0, true},
                 args);
+}
+
+void DeviceImpl::layer_norm(const LayerNorm& args) {
+  use();
+  launch_kernel("a norm", layer_norm_kernel,
+                {dim3(args.most_rows), dim3(kRowThreads), sizeof(RowShared), true}, args);
 }
 
 void DeviceImpl::add_normed(const AddNormed& args) {

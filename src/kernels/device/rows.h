@@ -77,6 +77,32 @@ __global__ void __launch_bounds__(kRowThreads) begin_kernel(const __grid_constan
   }
 }
 
+__global__ void __launch_bounds__(kRowThreads)
+    layer_norm_kernel(const __grid_constant__ LayerNorm a) {
+  auto& shared = simt::shared<RowShared>();
+  const int row = row_of_block(a.rows);
+  if (row < 0) return;
+  const int64_t from = a.from != nullptr ? a.from[row] : row, to = int64_t{row} * a.out_stride;
+  const float* x = a.x + from * a.x_stride;
+  const int first = static_cast<int>(threadIdx.x);
+  float sum = 0.0f;
+  for (int n = first; n < a.width; n += kRowThreads) sum += x[n];
+  const float mean = simt::divide(block_sum(shared, sum), static_cast<float>(a.width));
+  sum = 0.0f;
+  for (int n = first; n < a.width; n += kRowThreads) {
+    sum = simt::fma(x[n] - mean, x[n] - mean, sum);
+  }
+  const float inverse = inverse_root_mean(block_sum(shared, sum), a.width, a.eps);
+  for (int n = first; n < a.width; n += kRowThreads) {
+    const float value = simt::fma((x[n] - mean) * inverse, a.weight[n], a.bias[n]);
+    if (a.out != nullptr) {
+      a.out[to + n] = simt::to_bf16(value);
+    } else {
+      a.floats[to + n] = value;
+    }
+  }
+}
+
 template <bool kScales>
 __global__ void __launch_bounds__(kRowThreads)
     add_normed_kernel(const __grid_constant__ AddNormed a) {

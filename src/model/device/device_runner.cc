@@ -44,12 +44,13 @@ Expected<DeviceRunner> DeviceRunner::create(const Blueprint& blueprint, const Mo
 }
 
 device::NextInput DeviceRunner::next_input(const float* norm) const {
-  if (norm == nullptr) return {};
+  if (norm == nullptr || has_layer_norms()) return {};
   return {norm, buffers_.input.as<uint16_t>(), sizes_.hidden, buffers_.squares.as<float>(),
           sizes_.panels};
 }
 
 device::InputNorm DeviceRunner::input_norm(const DeviceMemory& squares) const {
+  if (has_layer_norms()) return {};
   return {squares.as<float>(), sizes_.panels, sizes_.panels, blueprint_.config.hidden,
           static_cast<float>(blueprint_.norm_eps)};
 }
@@ -206,7 +207,9 @@ void DeviceRunner::add_to_stream(const device::Matrix& matrix, const uint16_t* x
     p.y_stride = input_.stream_stride();
     p.factor = static_cast<float>(blueprint_.residual_scale);
     p.next = next_input(behind.next_norm);
-    return device_->product(p);
+    device_->product(p);
+    if (has_layer_norms() && behind.next_norm != nullptr) normalize(behind.next_norm);
+    return;
   }
   p.y = buffers_.branch.as<float>();
   p.y_stride = blueprint_.config.hidden;
@@ -384,34 +387,79 @@ void DeviceRunner::tap(int layer) {
   }
 }
 
-void DeviceRunner::head(const DeviceWeights& weights) {
+// Of the stream of so many rows.
+device::LayerNorm DeviceRunner::layer_norm(device::PassCount rows, int most_rows,
+                                           const float* norm) const {
+  device::LayerNorm args;
+  args.rows = input_.count(rows);
+  args.most_rows = most_rows;
+  args.x = input_.stream();
+  args.x_stride = input_.stream_stride();
+  args.width = blueprint_.config.hidden;
+  args.weight = norm;
+  args.bias = norm + args.width;
+  args.eps = static_cast<float>(blueprint_.norm_eps);
+  return args;
+}
+
+// The next input, of a norm that products cannot make up for.
+void DeviceRunner::normalize(const float* norm) {
+  device::LayerNorm args = layer_norm(device::kRowCount, shape_->sizes.rows, norm);
+  args.out = buffers_.input.as<uint16_t>();
+  args.out_stride = sizes_.hidden;
+  device_->layer_norm(args);
+}
+
+void DeviceRunner::norm_states(const float* norm) {
   const int hidden = blueprint_.config.hidden;
-  if (shape_->sizes.stated > 0) {
-    device::CopyRows copy;
-    copy.rows = input_.count(device::kStatedCount);
-    copy.most_rows = shape_->sizes.stated;
-    copy.from = input_.pass().stated;
-    copy.x = input_.stream();
-    copy.x_stride = input_.stream_stride();
-    copy.width = hidden;
-    copy.weight = weights.output_norm;
-    copy.eps = static_cast<float>(blueprint_.norm_eps);
-    copy.out = buffers_.states.as<float>();
-    copy.out_stride = hidden;
-    device_->copy_rows(copy);
+  if (has_layer_norms()) {
+    device::LayerNorm args = layer_norm(device::kStatedCount, shape_->sizes.stated, norm);
+    args.from = input_.pass().stated;
+    args.floats = buffers_.states.as<float>();
+    args.out_stride = hidden;
+    return device_->layer_norm(args);
   }
+  device::CopyRows copy;
+  copy.rows = input_.count(device::kStatedCount);
+  copy.most_rows = shape_->sizes.stated;
+  copy.from = input_.pass().stated;
+  copy.x = input_.stream();
+  copy.x_stride = input_.stream_stride();
+  copy.width = hidden;
+  copy.weight = norm;
+  copy.eps = static_cast<float>(blueprint_.norm_eps);
+  copy.out = buffers_.states.as<float>();
+  copy.out_stride = hidden;
+  device_->copy_rows(copy);
+}
+
+// Of rows that want logits.
+void DeviceRunner::norm_wanted(const float* norm) {
   const int wanted = shape_->sizes.wanted;
-  if (wanted == 0) return;
+  if (has_layer_norms()) {
+    device::LayerNorm args = layer_norm(device::kWantedCount, wanted, norm);
+    args.from = input_.pass().wanted;
+    args.out = buffers_.head_input.as<uint16_t>();
+    args.out_stride = sizes_.hidden;
+    return device_->layer_norm(args);
+  }
   device::Begin begin;
   begin.rows = input_.count(device::kWantedCount);
   begin.most_rows = wanted;
   begin.from = input_.pass().wanted;
   begin.x = input_.stream();
   begin.x_stride = input_.stream_stride();
-  begin.width = hidden;
-  begin.next = {weights.output_norm, buffers_.head_input.as<uint16_t>(), sizes_.hidden,
+  begin.width = blueprint_.config.hidden;
+  begin.next = {norm, buffers_.head_input.as<uint16_t>(), sizes_.hidden,
                 buffers_.head_squares.as<float>(), sizes_.panels};
   device_->begin(begin);
+}
+
+void DeviceRunner::head(const DeviceWeights& weights) {
+  if (shape_->sizes.stated > 0) norm_states(weights.output_norm);
+  const int wanted = shape_->sizes.wanted;
+  if (wanted == 0) return;
+  norm_wanted(weights.output_norm);
   device::Product p =
       product(device::kWantedCount, wanted, buffers_.head_input.as<uint16_t>(), sizes_.hidden);
   p.w[0] = weights.output;
@@ -423,7 +471,7 @@ void DeviceRunner::head(const DeviceWeights& weights) {
   device_->product(p);
 
   if (top_.width() > 0) {
-    top_.find(begin.rows, wanted, p.y, buffers_.top.as<float>(), top_.width());
+    top_.find(p.rows, wanted, p.y, buffers_.top.as<float>(), top_.width());
   } else {
     find_best(wanted);
   }
@@ -447,6 +495,7 @@ void DeviceRunner::find_best(int wanted) {
 
 // The next input, of the stream as it is.
 void DeviceRunner::begin(const float* norm) {
+  if (has_layer_norms()) return normalize(norm);
   device::Begin begin;
   begin.rows = input_.count(device::kRowCount);
   begin.most_rows = shape_->sizes.rows;

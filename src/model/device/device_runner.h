@@ -118,6 +118,11 @@ class DeviceRunner {
   void tap(int layer);
   void head(const DeviceWeights& weights);
   void find_best(int wanted);
+  bool has_layer_norms() const { return blueprint_.norm == NormKind::kLayer; }
+  device::LayerNorm layer_norm(device::PassCount rows, int most_rows, const float* norm) const;
+  void normalize(const float* norm);
+  void norm_states(const float* norm);
+  void norm_wanted(const float* norm);
   device::NextInput next_input(const float* norm) const;
   device::InputNorm input_norm(const DeviceMemory& squares) const;
   uint16_t* attended(const LayerPlan& plan) const {

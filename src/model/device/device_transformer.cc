@@ -83,6 +83,7 @@ class DeviceTransformer final : public Model {
   DeviceMemory states_, taps_, best_parts_;  // of the host
   DeviceMemory expert_reads_;                // the same; of models with experts alone
   std::vector<BestToken> best_;
+  std::vector<float> position_;  // of a row; of models with learned positions alone
 };
 
 Status DeviceTransformer::allocate() {
@@ -99,6 +100,7 @@ Status DeviceTransformer::allocate() {
   AERIE_RETURN_IF_ERROR(host(best_parts_, found * wanted * sizeof(float)));
   best_.reserve(wanted);
   begun_.reserve(std::min(device::kFewRows, options_.max_rows));
+  if (blueprint_.learned_positions) position_.resize(static_cast<size_t>(config().hidden));
   state_planes_.reserve(static_cast<size_t>(config().layers));
   AERIE_RETURN_IF_ERROR(host(states_, wanted * hidden));
   if (has_experts(blueprint_)) AERIE_RETURN_IF_ERROR(host(expert_reads_, sizeof(int32_t)));
@@ -128,8 +130,8 @@ void DeviceTransformer::embed(const ForwardBatch& batch) {
     return;
   }
   for (int r = 0; r < batch.size(); ++r) {
-    const int32_t token = batch.rows[static_cast<size_t>(r)].token;
-    if (token >= 0) embed_token(weights_.host, blueprint_, token, input.row(r));
+    const BatchRow& row = batch.rows[static_cast<size_t>(r)];
+    if (row.token >= 0) embed_row(weights_.host, blueprint_, row, position_, input.row(r));
   }
 }
 
@@ -139,10 +141,10 @@ void DeviceTransformer::embed_per_layer(const ForwardBatch& batch) {
   if (all == 0) return;
   const TensorView& table = weights_.host.per_layer_embedding.view;
   for (int r = 0; r < batch.size(); ++r) {
-    const int32_t token = batch.rows[static_cast<size_t>(r)].token;
+    const BatchRow& row = batch.rows[static_cast<size_t>(r)];
     float* x = runner_.input().extra(r);
-    dequantize(table.dtype, table.row(token), all, x);
-    if (batch.first_layer > 0) embed_token(weights_.host, blueprint_, token, x + all);
+    dequantize(table.dtype, table.row(row.token), all, x);
+    if (batch.first_layer > 0) embed_row(weights_.host, blueprint_, row, position_, x + all);
   }
 }
 
@@ -320,8 +322,8 @@ ForwardOutputs DeviceTransformer::forward(const ForwardBatch& batch, KvCache& ca
 bool DeviceTransformer::begin(const ForwardBatch& batch, KvCache& cache, const FoundTokens& found,
                               std::span<const int32_t> rows) {
   if (batch.size() > device::kFewRows || found.host == nullptr) return false;
-  // The host looks up a token's inputs of layers.
-  if (blueprint_.per_layer_width > 0) return false;
+  // The host looks up a token's inputs of layers, and what is added for its position.
+  if (blueprint_.per_layer_width > 0 || blueprint_.learned_positions) return false;
   if (begun_.take() && !device_.wait()) return false;
   const Expected<PassSizes> built = build(batch, cache);
   if (!built.ok()) return false;

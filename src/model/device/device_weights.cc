@@ -27,6 +27,12 @@ class Loader {
     return {};
   }
 
+  Status norm(const Norm& norm, const float*& out) {
+    std::vector<float> values = norm.weight;
+    values.insert(values.end(), norm.bias.begin(), norm.bias.end());
+    return vector(values, out);
+  }
+
   Status layer(const TransformerLayer& from, DeviceLayer& out) {
     if (from.linear.any()) {
       AERIE_ASSIGN_OR_RETURN(out.linear, DeviceLinear::create(from.linear, pool_));
@@ -47,8 +53,8 @@ class Loader {
       AERIE_RETURN_IF_ERROR(matrix(from.up, out.up));
       AERIE_RETURN_IF_ERROR(matrix(from.down, out.down));
     }
-    AERIE_RETURN_IF_ERROR(vector(from.attention_norm.weight, out.attention_norm));
-    AERIE_RETURN_IF_ERROR(vector(from.ffn_norm.weight, out.ffn_norm));
+    AERIE_RETURN_IF_ERROR(norm(from.attention_norm, out.attention_norm));
+    AERIE_RETURN_IF_ERROR(norm(from.ffn_norm, out.ffn_norm));
     AERIE_RETURN_IF_ERROR(vector(from.attention_post_norm.weight, out.attention_post_norm));
     AERIE_RETURN_IF_ERROR(vector(from.ffn_post_norm.weight, out.ffn_post_norm));
     AERIE_RETURN_IF_ERROR(vector(from.query_norm, out.query_norm));
@@ -121,13 +127,15 @@ const char* what_is_missing(const Blueprint& b) {
     if (const char* what = what_of_layer(b, plan); what != nullptr) return what;
   }
   if (const char* what = what_of_linear(b); what != nullptr) return what;
-  if (b.norm != NormKind::kRms) return "layer norms";
+  if (b.norm != NormKind::kRms &&
+      (has_experts(b) || c.count_linear() > 0 || c.latent.rank > 0 || b.post_norms)) {
+    return "layer norms in layers of this kind";
+  }
   if (b.attention_gate && b.query_key_norm == QueryKeyNorm::kRow) return "gated attention";
   if (b.per_layer_width > 0 && !b.post_norms) {
     return "inputs of each layer without norms behind branches";
   }
   if (b.layer_scales && !b.post_norms) return "scales of layers without norms behind branches";
-  if (b.learned_positions) return "learned positions";
   if (b.post_norms && b.residual_scale != 1.0) return "scaled branches with norms";
   if (b.logit_soft_cap != 0.0 && b.logit_divisor != 1.0) return "logits both capped and scaled";
   if (c.hidden % device::kPanel != 0) return "a hidden size that 16 does not divide";
@@ -169,7 +177,7 @@ Expected<DeviceWeights> DeviceWeights::load(const ModelFile& file, const Bluepri
     AERIE_RETURN_IF_ERROR(loader.layer(weights.host.layers[i], weights.layers[i]));
   }
   AERIE_RETURN_IF_ERROR(loader.matrix(weights.host.output, weights.output));
-  AERIE_RETURN_IF_ERROR(loader.vector(weights.host.output_norm.weight, weights.output_norm));
+  AERIE_RETURN_IF_ERROR(loader.norm(weights.host.output_norm, weights.output_norm));
   if (blueprint.per_layer_width > 0) {
     AERIE_ASSIGN_OR_RETURN(weights.per_layer,
                            DevicePerLayerInputs::create(weights.host, weights.pool));

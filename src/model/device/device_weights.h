@@ -24,7 +24,8 @@ struct DeviceLayer {
   DeviceExperts experts;             // instead of gate, up and down
   DeviceLatent latent;
   DeviceLinear linear;  // instead of inputs and o
-  // In device memory; null where the blueprint has none.
+  // In device memory; null where the blueprint has none. Of NormKind::kLayer biases lie behind
+  // weights.
   const float* attention_norm = nullptr;
   const float* ffn_norm = nullptr;
   const float* attention_post_norm = nullptr;
@@ -43,7 +44,7 @@ struct DeviceWeights {
   std::vector<DeviceLayer> layers;  // those that the options leave out are empty
   int first_layer = 0;              // of those that are there
   device::Matrix output;
-  const float* output_norm = nullptr;
+  const float* output_norm = nullptr;  // as DeviceLayer has them
   DevicePerLayerInputs per_layer;
   TransformerWeights host;  // the embeddings; of matrices only where they lie
   DevicePool pool;

@@ -130,9 +130,12 @@ int64_t device_weight_bytes(const ModelFile& file, const LayerRange& layers) {
     if (!tensor.dtype || is_of_predictor(file, tensor.name)) continue;
     if (!is_of_layers(tensor.name, layers)) continue;
     const TensorView view = {*tensor.dtype, Device::kCpu, tensor.shape, nullptr};
+    // What is looked up stays with the host.
+    if (tensor.name == "per_layer_token_embd.weight" || tensor.name == "position_embd.weight") {
+      continue;
+    }
     const bool is_table = tensor.name == "token_embd.weight";
     if (is_table && file.find_tensor("output.weight") != nullptr) continue;  // stays with the host
-    if (tensor.name == "per_layer_token_embd.weight") continue;              // the same
     // A vector, or one for each channel, as floats.
     if (view.rows() == 1 || view.row_length() < device::kPanel) {
       bytes += view.elements() * static_cast<int64_t>(sizeof(float));

@@ -212,7 +212,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, DeviceExactStates, testing::ValuesIn(kStatesCase
                          [](const auto& one) { return draft_kind_name(one.param.kind); });
 
 // Layers of several widths, keys and values of others and inputs of layers, which rows that go on
-// from a later layer have, too; experts beside a feed-forward.
+// from a later layer have, too; experts beside a feed-forward; layer norms and learned positions.
 constexpr StatesCase kVariedCases[] = {
     {DraftKind::kNgramTree, "gemma4-keys-are-values", 0.0},
     {DraftKind::kEarlyExit, "gemma4", 0.9},
@@ -220,6 +220,7 @@ constexpr StatesCase kVariedCases[] = {
     {DraftKind::kSameModel, "gemma4-moe", 0.9},
     {DraftKind::kModelTree, "gemma4", 0.9},
     {DraftKind::kProphetTree, "gemma4", 0.9},
+    {DraftKind::kLookahead, "gpt2", 0.9},
     {DraftKind::kRandomChain, "gemma4-moe", 0.0},
 };
 class DeviceExactVaried : public testing::TestWithParam<StatesCase> {};

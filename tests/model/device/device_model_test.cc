@@ -269,6 +269,8 @@ TEST_F(DevicePass, RefusesWhatItCannotCompute) {
   EXPECT_NE(check_device_code(experts).message().find("groups"), std::string::npos);
   Blueprint norms = blueprint;
   norms.norm = NormKind::kLayer;
+  EXPECT_TRUE(check_device_code(norms).ok());
+  norms.post_norms = true;
   EXPECT_NE(check_device_code(norms).message().find("layer norms"), std::string::npos);
   Blueprint heads = blueprint;
   heads.config.head_dim = 24;

@@ -170,19 +170,9 @@ void expect_same_bits(const ModelFile& one, const ModelFile& other, const Family
   }
 }
 
-// Those that there is device code for; the others are refused by what is missing.
-bool is_for_devices(const std::string& name) {
-  constexpr std::string_view kNot[] = {"gpt2", "gpt2-published"};
-  return std::ranges::count(kNot, name) == 0;
-}
-
 TEST_P(Families, AreComputedByDevices) {
   const auto file = open_family_model(GetParam());
   const Status supported = supported_by_device(*file);
-  if (!is_for_devices(GetParam())) {
-    EXPECT_EQ(supported.code(), StatusCode::kUnsupported) << supported.message();
-    return;
-  }
   ASSERT_TRUE(supported.ok()) << supported.message();
   std::vector<double> kls;
   for (const FamilyGolden::Sequence& sequence : read_family_golden(GetParam()).sequences) {

@@ -55,19 +55,12 @@ class AttentionScores {
   // Of the warp's tiles; -infinity where a row does not see the position.
   SIMT_DEV void find(Keys& keys, Scores& scores) const {
     SIMT_UNROLL
-    for (int part = 0; part < kParts; ++part) {
-      SIMT_UNROLL
-      for (int w = 0; w < kWarpTiles; ++w) {
-        const int at = v_.tile_of(w), from = v_.begin + at;
-        if (part == 0) fill(scores[w], -infinity());
-        if (!v_.takes_pages(from, from + 16)) continue;
-        multiply_paged(at, part, keys[w], scores[w]);
-        if (part + 1 < kParts) {
-          load_part(at, part + 1, keys[w]);  // while another tile's are multiplied
-        } else {
-          hide(from, scores[w]);
-        }
-      }
+    for (int w = 0; w < kWarpTiles; ++w) {
+      const int at = v_.tile_of(w), from = v_.begin + at;
+      fill(scores[w], -infinity());
+      if (!v_.takes_pages(from, from + 16)) continue;
+      multiply_paged(at, keys[w], scores[w]);
+      hide(from, scores[w]);
     }
     if (!v_.is_linear()) {
       SIMT_UNROLL
@@ -161,14 +154,17 @@ class AttentionScores {
     }
   }
 
-  SIMT_DEV void multiply_paged(int at, int part, const TileKeys& keys,
-                               float (&scores)[kTiles][4]) const {
+  SIMT_DEV void multiply_paged(int at, TileKeys& keys, float (&scores)[kTiles][4]) const {
     if constexpr (View::kKnown) {
-      if (part == 0) fill(scores, 0.0f);
+      fill(scores, 0.0f);
       SIMT_UNROLL
-      for (int s = 0; s < kKeySteps; ++s) {
-        const int d = (part * kKeySteps + s) * 32;
-        multiply_step(keys[s][0], keys[s][1], d, -1, scores);
+      for (int part = 0; part < kParts; ++part) {
+        if (part > 0) load_part(at, part, keys);
+        SIMT_UNROLL
+        for (int s = 0; s < kKeySteps; ++s) {
+          const int d = (part * kKeySteps + s) * 32;
+          multiply_step(keys[s][0], keys[s][1], d, -1, scores);
+        }
       }
     } else {
       const uint16_t* first = v_.paged_key(at + v_.lane / 4);
