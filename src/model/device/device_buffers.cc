@@ -4,8 +4,8 @@
 
 #include "model/device/attention/device_latent.h"
 #include "model/device/device_experts.h"
-#include "model/device/device_per_layer.h"
 #include "model/device/device_top.h"
+#include "model/device/inputs/device_per_layer.h"
 #include "model/device/linear/device_linear.h"
 
 namespace aerie {

@@ -10,7 +10,7 @@
 #include "model/device/attention/device_latent.h"
 #include "model/device/device_experts.h"
 #include "model/device/device_memory.h"
-#include "model/device/device_per_layer.h"
+#include "model/device/inputs/device_per_layer.h"
 #include "model/device/linear/device_linear.h"
 #include "model/model.h"
 #include "model/transformer_weights.h"

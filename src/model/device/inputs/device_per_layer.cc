@@ -1,4 +1,4 @@
-#include "model/device/device_per_layer.h"
+#include "model/device/inputs/device_per_layer.h"
 
 #include <cmath>
 #include <vector>
