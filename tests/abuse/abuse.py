@@ -31,7 +31,6 @@ from target import Target, ask
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MEMORY_SECONDS = 20
-NIGHTLY = "AERIE_NIGHTLY" in os.environ
 MOST_VIOLATIONS = 100
 MOST_RISE, MOST_EXCESS = 0.10, 0.1
 
@@ -43,7 +42,8 @@ def options_of(arguments):
     parser.add_argument("--pid", type=int, help="its process on this machine, whose memory is watched")
     parser.add_argument("--i-own-this-server", action="store_true", help="allow an address that is not this machine's own")
     parser.add_argument("--full", action="store_true", help="all cases, 10,000 requests, longer measurements")
-    parser.add_argument("--requests", type=int, help="that are drawn (150; at night 300)")
+    parser.add_argument("--brief", action="store_true", help="less of what is drawn and timed; not with AERIE_NIGHTLY")
+    parser.add_argument("--requests", type=int, help="that are drawn (300)")
     parser.add_argument("--first", type=int, default=0, help="number of the first that is drawn")
     parser.add_argument("--seed", type=int, default=1, help="of what is drawn")
     parser.add_argument("--clients", type=int, default=8, help="that ask at once, up to 32")
@@ -55,8 +55,9 @@ def options_of(arguments):
     parser.add_argument("--model", default=os.environ.get(
         "AERIE_MODEL", str(ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf")))
     options = parser.parse_args(arguments)
+    options.brief &= "AERIE_NIGHTLY" not in os.environ
     if options.requests is None:
-        options.requests = 10000 if options.full else 300 if NIGHTLY else 150
+        options.requests = 10000 if options.full else 150 if options.brief else 300
     if not 1 <= options.clients <= 32 or not 0 <= options.requests <= 100000:
         parser.error("--clients is 1 to 32, --requests 0 to 100000")
     return options
@@ -199,7 +200,7 @@ class Suite:
 
     def times(self):
         """The bystander beside clients with ordinary constraints, and beside as many with hostile ones."""
-        rounds, replies = (6, 5) if self.options.full else (2, 2) if NIGHTLY else (1, 2)
+        rounds, replies = (6, 5) if self.options.full else (1, 2) if self.options.brief else (2, 2)
         hostile = [constraint for constraint, _ in families.TABLE.values()] + \
             [constraint for name, constraint in families.generated().items() if not name.startswith("long_constants")]
         seen = {"ordinary": [], "hostile": []}

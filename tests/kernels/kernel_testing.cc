@@ -1,5 +1,6 @@
 #include "tests/kernels/kernel_testing.h"
 
+#include <sanitizer/asan_interface.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -97,6 +98,7 @@ void* fenced_mapping(size_t usable) {
   if (!kept.empty()) {
     void* memory = kept.back();
     kept.pop_back();
+    ASAN_UNPOISON_MEMORY_REGION(memory, usable);
     std::memset(memory, 0, usable);
     return memory;
   }
@@ -109,10 +111,14 @@ void* fenced_mapping(size_t usable) {
   return memory;
 }
 
+// That nobody touches it any more is for the address sanitizer to see.
 void give_back(void* memory, size_t usable) {
   constexpr size_t kMostBytes = 16 << 20;  // of one size
   std::vector<void*>& kept = kept_mappings()[usable];
-  if ((kept.size() + 1) * usable <= kMostBytes) return kept.push_back(memory);
+  if ((kept.size() + 1) * usable <= kMostBytes) {
+    ASAN_POISON_MEMORY_REGION(memory, usable);
+    return kept.push_back(memory);
+  }
   munmap(memory, usable + page_bytes());
 }
 

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -9,6 +10,9 @@ import pytest
 
 import aerie
 import aerie.program
+
+# Tests interrupt themselves and programs, which in the background of a shell would be deaf to it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 REAL = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"

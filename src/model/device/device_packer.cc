@@ -81,8 +81,10 @@ Status DevicePacker::pack_one(ThreadPool& pool, const TensorView& weights, Matri
   std::byte* scales = codes + aligned(panels * bytes.codes);
   std::byte* supers = scales + aligned(panels * bytes.scales);
 
+  if (bytes.all() > kMostStagingBytes) {
+    return not_supported("a matrix of {} inputs is too large for a device", k);
+  }
   const int64_t at_once = static_cast<int64_t>(staging_.size()) / bytes.all();
-  if (at_once == 0) return not_supported("a matrix of {} inputs is too large for a device", k);
   auto* staging = staging_.as<std::byte>();
   for (int64_t first = 0; first < panels; first += at_once) {
     const int64_t count = std::min(at_once, panels - first);

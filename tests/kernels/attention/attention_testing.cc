@@ -7,6 +7,8 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <string>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 

@@ -103,17 +103,20 @@ def test_what_was_served_is_what_a_plain_run_says(start, program, model_file, mo
     assert audit(program, model_file, folder)[:2] == (0, (len(records), 0, 0, 0))
     assert audit(program, model_file, "--since", "1h", "--sample", "7", folder)[:2] == (0, (7, 0, 0, 0))
 
-    # A wrong id is found, by file, line and place; of some of the records, since each is replayed.
+    # A wrong id is found, by file, line and place; among some of the records, since each is replayed.
     path, number, line = lines(folder)[len(records) // 2]
     wrong = json.loads(line)
     place = len(wrong["token_ids"]) // 2
     wrong["token_ids"][place] += 1
     kept = path.read_text().splitlines()[:number + 2][-5:]
     number = kept.index(line) + 1
-    path.write_text("\n".join(kept).replace(line, json.dumps(wrong)) + "\n")
-    status, figures, said = audit(program, model_file, path)
-    assert (status, figures) == (1, (len(kept), 1, 0, 0))
-    assert f"{path}:{number}: differs at token {place}," in said
+    some = tmp_path / "some"
+    some.mkdir()
+    (some / path.name).write_text("\n".join(kept).replace(line, json.dumps(wrong)) + "\n")
+    (some / f"a-{path.name}").write_text("\n".join(kept[:2]) + "\n")
+    status, figures, said = audit(program, model_file, some)
+    assert (status, figures) == (1, (len(kept) + len(kept[:2]), 1, 0, 0))
+    assert f"{some / path.name}:{number}: differs at token {place}," in said
 
 
 def test_without_texts_there_are_none(start, program, model_file, model, speculations, tmp_path):
