@@ -90,7 +90,7 @@ class LogitSource {
   virtual Status status() const { return {}; }
 };
 
-// What came of it. Spans belong to the model and hold until its next forward pass.
+// What came of it. Spans belong to the model and hold until it begins another pass.
 struct ForwardOutputs {
   // Not ok: the pass failed. Then there are no outputs, and whether the rows' keys and values are
   // there is not known.

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 
 namespace aerie {
@@ -21,15 +21,14 @@ struct FoundTokens {
     auto operator<=>(const Place&) const = default;
   };
   Place device;
-  // The host's copy of what is found, once the draft has been waited for; and the target's ids of
-  // the logits, empty: logit i is token i.
-  const float* host = nullptr;
+  // Of the host, there until tokens are found again: what is found, [row], once the draft has been
+  // waited for; and the target's ids of the logits, empty: logit i is token i.
+  const int32_t* logits = nullptr;
   std::span<const int32_t> target_ids;
 
-  // The one behind a row, by the host's copy; -1: none.
+  // The one behind a row; -1: none.
   int32_t token(int32_t row) const {
-    int32_t logit;
-    std::memcpy(&logit, host + row * device.stride, sizeof logit);
+    const int32_t logit = logits[row];
     if (logit < 0 || logit >= device.tokens) return -1;
     return target_ids.empty() ? logit : target_ids[static_cast<size_t>(logit)];
   }

@@ -274,8 +274,10 @@ Status Decoder::run(Rounds rounds, Pieces pieces) {
   ForwardOutputs outputs = apart ? forward({}) : forward(pieces);
   AERIE_RETURN_IF_ERROR(outputs.status);
   clock_.enter(Stage::kSample);
-  // A pass that drafting has done a part of, or that reads prompts, is no measure of others.
-  if (!from_exits && pieces.empty()) {
+  // A pass that drafting has done a part of, that reads prompts, or that waits for another which
+  // was begun in vain is no measure of others.
+  const bool is_measure = !from_exits && pieces.empty() && !ahead_.was_another(pass_.batch());
+  if (is_measure) {
     learn_cost(clock_.times().of(Stage::kVerify) - before, outputs.experts);
   }
   commits_.clear();

@@ -11,6 +11,7 @@ constexpr int32_t kNotYet = -1;  // the token of a node
 
 DraftsAhead* PassAhead::of(Rounds rounds, Pieces pieces) {
   rounds_ = rounds;
+  begun_rows_ = 0;
   while (trees_.size() < rounds.size()) trees_.emplace_back().nodes.reserve(max_nodes_);
   return pieces.empty() ? this : nullptr;
 }
@@ -50,7 +51,7 @@ void PassAhead::expect(std::span<const Chain> chains, const FoundTokens& found) 
     if (trees_[i].nodes.size() != chain->rows.size()) return;
     found_rows_.insert(found_rows_.end(), chain->rows.begin(), chain->rows.end());
   }
-  model_.begin(pass_.batch(), cache_, found, found_rows_);
+  if (model_.begin(pass_.batch(), cache_, found, found_rows_)) begun_rows_ = pass_.batch().size();
 }
 
 }  // namespace aerie

@@ -37,6 +37,11 @@ class PassAhead final : public DraftsAhead {
   // Begins the pass where all of the rounds' drafts are such chains. The forward pass of trees that
   // are then finds its outputs (Model::begin()).
   void expect(std::span<const Chain> chains, const FoundTokens& found) override;
+  bool has_begun() const override { return begun_rows_ > 0; }
+  // Whether a pass was begun and this one comes after it, of the same rounds.
+  bool was_another(const ForwardBatch& batch) const {
+    return has_begun() && batch.size() != begun_rows_;
+  }
 
  private:
   bool make_trees(std::span<const Chain> chains);
@@ -47,6 +52,7 @@ class PassAhead final : public DraftsAhead {
   size_t max_nodes_;
   PassBuilder pass_;
   Rounds rounds_;
+  int begun_rows_ = 0;  // of the pass that was begun; 0: none was
   // Scratch.
   std::vector<TokenTree> trees_;
   std::vector<int32_t> found_rows_;

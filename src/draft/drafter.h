@@ -86,6 +86,8 @@ class DraftsAhead {
   virtual ~DraftsAhead() = default;
   // In Drafter::propose(), at most once. The drafts may turn out otherwise all the same.
   virtual void expect(std::span<const Chain> chains, const FoundTokens& found) = 0;
+  // Whether that has begun a pass: what is left out of these drafts then costs a pass more.
+  virtual bool has_begun() const = 0;
 };
 
 struct DraftRequest {
@@ -100,8 +102,8 @@ struct DraftRequest {
   // them bring a token. The same for all requests of a call.
   int other_rows = 0;
   int other_tokens = 0;
-  // Who hears of drafts early. Null: nobody, as where what is drafted may not be what is verified.
-  // The same for all requests of a call.
+  // Who hears of drafts early. Null: nobody, as where what is verified is chosen once they are
+  // there. The same for all requests of a call.
   DraftsAhead* ahead = nullptr;
   // Out, arrives 0: tokens that the drafter has yet to read before it drafts for this sequence. It
   // reads no more in a call than others can wait for.

@@ -40,7 +40,7 @@ std::vector<MethodConfig> methods_of_target(const SpeculativeConfig& config,
     if (method->comes_with == nullptr || !method->comes_with(target)) continue;
     const bool named = std::ranges::any_of(
         config.methods, [&](const MethodConfig& own) { return own.method == method; });
-    if (!named) found.push_back({method, {}, {}});
+    if (!named) found.push_back({.method = method, .numbers = {}, .texts = {}});
   }
   return found;
 }
@@ -52,7 +52,9 @@ int shared_draft_sequences(const DraftTarget& target) {
 
 Expected<std::unique_ptr<Drafter>> make_drafter(const SpeculativeConfig& config, DraftHost& host) {
   std::vector<std::unique_ptr<Drafter>> drafters;
-  for (const MethodConfig& method : config.methods) {
+  const bool is_alone = config.methods.size() == 1 && config.combination != Combination::kAuto;
+  for (MethodConfig method : config.methods) {
+    method.is_alone = is_alone;
     AERIE_ASSIGN_OR_RETURN(std::unique_ptr<Drafter> drafter, method.method->make(method, host));
     drafters.push_back(std::move(drafter));
   }

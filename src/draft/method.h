@@ -100,6 +100,8 @@ struct MethodConfig {
   const Method* method = nullptr;  // of methods()
   std::map<std::string, double, std::less<>> numbers;
   std::map<std::string, std::string, std::less<>> texts;
+  // Whether what it drafts is verified as it is: nobody chooses among its nodes and others'.
+  bool is_alone = false;
 
   // What was given, or the default. Requires a key of the method of that kind.
   double number(std::string_view key) const;

@@ -361,9 +361,13 @@ int64_t Opening::free_memory(const Side& side) const {
 int64_t Opening::weight_bytes(const Side& side) const {
   const ModelFile& file = *out_.source.file;
   if (side.is_device) return device_weight_bytes(file, side.layers);
-  const TensorInfo* table = file.find_tensor("token_embd.weight");
-  // Of a model that is divided either part has the table here.
-  const int64_t again = side.layers.is_part() && table != nullptr ? table->bytes : 0;
+  int64_t again = 0;
+  // Of a model that is divided either part has the tables here that tokens are looked up in.
+  for (const char* name :
+       {"token_embd.weight", "per_layer_token_embd.weight", "position_embd.weight"}) {
+    const TensorInfo* table = side.layers.is_part() ? file.find_tensor(name) : nullptr;
+    if (table != nullptr) again += table->bytes;
+  }
   return loaded_weight_bytes(file, *backend_, side.layers) + again;
 }
 

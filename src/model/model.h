@@ -84,11 +84,12 @@ class Model {
   // Of a model on a device: begins a pass whose tokens the device is about to find, behind that.
   // `rows` [row]: among the rows of what is found, -1: the token is known. A forward() of the same
   // batch with the tokens that were found then gives its outputs, and one of another batch is a
-  // pass of its own. False: nothing was begun, as where this is not for such models.
+  // pass of its own; outputs of the pass before end with it. False: nothing was begun.
   virtual bool begin(const ForwardBatch& /*batch*/, KvCache& /*cache*/,
                      const FoundTokens& /*found*/, std::span<const int32_t> /*rows*/) {
     return false;
   }
+  virtual bool can_begin() const { return false; }
 
   virtual ModelParts parts() const { return {}; }
   virtual DeviceParts device_parts() const { return {}; }

@@ -27,6 +27,7 @@ class CheckedModel : public Model {
              std::span<const int32_t> rows) override {
     return model_.begin(batch, cache, found, rows);
   }
+  bool can_begin() const override { return model_.can_begin(); }
   ModelConfig cache_config() const override { return model_.cache_config(); }
   KvCache::Planes cache_planes() const override { return model_.cache_planes(); }
   int layers_here() const override { return model_.layers_here(); }

@@ -429,7 +429,9 @@ void Gate::find_taken(std::span<const DraftRequest> requests) {
                                     : at.yield.estimate(at.tenant().yield).tokens;
     return tree.empty();
   });
-  offers_.resize(worthwhile(false));
+  // What is being verified is paid for.
+  const DraftsAhead* ahead = asked_.empty() ? nullptr : asked_.front().ahead;
+  if (ahead == nullptr || !ahead->has_begun()) offers_.resize(worthwhile(false));
   const bool any_forced = !offers_.empty() && offers_.front().forced;
   if (!any_forced && times_.wants_plain() && goes_by_word()) offers_.clear();
   for (const Offer& offer : offers_) {

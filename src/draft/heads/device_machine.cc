@@ -95,7 +95,7 @@ class DeviceMachine final : public HeadMachine {
   void place_levels();
   void run_level(size_t level, const std::function<void(const Inputs&)>& of_level);
   void know(int program, const std::function<void()>& operations);
-  bool wait();
+  bool wait(size_t rows);
   HeadOutputs bring_back();
   HeadOutputs failed() const;
 
@@ -123,7 +123,8 @@ class DeviceMachine final : public HeadMachine {
   PassGraphs graphs_;
 
   LevelInputs level_inputs_;
-  DeviceMemory target_table_;  // FoundTokens::table
+  DeviceMemory target_table_;   // FoundTokens::Place::table
+  std::vector<int32_t> found_;  // FoundTokens::logits
   std::span<const int32_t> target_ids_;
   int most_levels_ = 0;
   int64_t bytes_of_level_ = 0;  // of its input
@@ -265,6 +266,7 @@ int64_t DeviceMachine::found_bytes() const {
 Status DeviceMachine::allow_found(std::span<const int32_t> target_ids) {
   if (found_bytes() == 0) return HeadMachine::allow_found(target_ids);
   target_ids_ = target_ids;
+  found_.resize(static_cast<size_t>(wanted_room()));
   const auto fill = [&](size_t logit, void* to) {
     const auto token = target_ids.empty() ? static_cast<int32_t>(logit) : target_ids[logit];
     embed_token(*target_.parts.weights, *target_.parts.blueprint, token, static_cast<float*>(to));
@@ -361,16 +363,21 @@ HeadOutputs DeviceMachine::failed() const {
   return out;
 }
 
-// For the pass, and nothing that comes behind it.
-bool DeviceMachine::wait() {
+// For the pass, of so many rows, and nothing that comes behind it.
+bool DeviceMachine::wait(size_t rows) {
   if (while_found_ == nullptr) return device_.wait();
   FoundTokens found;
   found.device = {out_.as<float>(), out_stride(), target_table_.as<float>(), sizes_.vocab};
-  found.host = brought_.as<float>();
+  found.logits = found_.data();
   found.target_ids = target_ids_;
   device_.mark();
   (*while_found_)(found, std::span(level_rows_).first(levels_.size()));
-  return device_.wait_for_mark();
+  if (!device_.wait_for_mark()) return false;
+  for (size_t row = 0; row < rows; ++row) {
+    const float* first = brought_.as<float>() + static_cast<int64_t>(row) * out_stride();
+    found_[row] = *reinterpret_cast<const int32_t*>(first);
+  }
+  return true;
 }
 
 HeadOutputs DeviceMachine::bring_back() {
@@ -381,7 +388,7 @@ HeadOutputs DeviceMachine::bring_back() {
   device_.copy_out(brought_.as<void>(), out_.as<void>(),
                    wanted * static_cast<size_t>(out_stride()) * sizeof(float));
   logits_.start(all_logits_.as<float>(), wanted * static_cast<size_t>(sizes_.outputs));
-  if (!wait()) {
+  if (!wait(wanted)) {
     status_ = internal_error("{}", device_.error());
     return failed();
   }
@@ -531,7 +538,7 @@ void DeviceMachine::shift(std::span<const float> by, HeadWhich which, HeadRows x
   map_rows(args);
 }
 
-// A device computes no target with another norm.
+// A head on a device is of a target with such a norm.
 void DeviceMachine::target_norm(HeadRows x, HeadWhich which, HeadRows out) {
   norm({target_.parts.weights->output_norm.weight, target_.parts.blueprint->norm_eps}, x, which,
        out);

@@ -61,6 +61,12 @@ struct HeadPass {
     level.behind.clear();
     return level;
   }
+  // Of passes of so many rows, of so many sequences.
+  void reserve(int rows, int sequences) {
+    batch.rows.reserve(static_cast<size_t>(rows));
+    batch.sequences.reserve(static_cast<size_t>(sequences));
+    features.reserve(static_cast<size_t>(rows));
+  }
   void clear() {
     level_count = 0;
     batch.clear();

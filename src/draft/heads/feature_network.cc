@@ -141,6 +141,9 @@ FeatureNetwork::FeatureNetwork(std::unique_ptr<FeatureHead> head, KvCache cache,
   needs_.tap_layers.assign(taps.begin(), taps.end());
   states_.resize(static_cast<size_t>(options.drafter.max_sequences));
   const auto wanted = static_cast<size_t>(options.drafter.max_logits);
+  for (HeadPass* pass : {&pass_, &reading_}) {
+    pass->reserve(options.drafter.max_rows, options.drafter.max_sequences);
+  }
   keepers_.reserve(wanted);
   above_.reserve(wanted * static_cast<size_t>(draft_depth(options.drafter)));
 }
@@ -149,8 +152,9 @@ Status FeatureNetwork::attach() {
   AERIE_RETURN_IF_ERROR(head_->attach(cache_));
   const int levels = depths_ > 1 || !options_.ahead ? 0 : levels_behind(options_.drafter);
   if (levels > 0 && head_->allow_levels(levels).ok()) most_levels_ = levels;
-  // Where there are no levels one row is a chain.
-  const bool are_chains = levels_behind(options_.drafter) == most_levels_;
+  // A chain of one node has no levels.
+  const bool are_chains = options_.drafter.top_k == 1 && options_.drafter.shape == nullptr &&
+                          levels_behind(options_.drafter) == most_levels_;
   tells_ = depths_ == 1 && options_.tells && are_chains && head_->allow_found().ok();
   const size_t places = states_.size();
   chain_rows_.reserve(places * static_cast<size_t>(most_levels_ + 1));

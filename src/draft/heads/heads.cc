@@ -118,6 +118,24 @@ struct Making {
   HeadSettings settings;
 };
 
+// The cache, and beside it what chains ahead of the host take, as far as there is room. Nothing is
+// taken of the device before all of it is known.
+Status fit_ahead(const Making& making, const FeatureHead& head, const CheckMemory& check_memory,
+                 FeatureNetworkOptions& options) {
+  const int64_t cache = KvCache::bytes_needed(head.cache_config(), feature_cache(head, options));
+  const NetworkDrafterOptions& drafter = options.drafter;
+  const int levels = levels_behind(drafter);
+  const int64_t for_levels = levels > 0 ? head.level_bytes(levels) : 0;
+  const bool are_chains = drafter.top_k == 1 && drafter.shape == nullptr &&
+                          drafter.min_probability <= 0.0 && (levels == 0 || for_levels > 0);
+  const Model* target = making.host.target().model;
+  const bool is_verified = making.config.is_alone && target != nullptr && target->can_begin();
+  const int64_t for_found = are_chains && is_verified ? head.found_bytes() : 0;
+  options.tells = for_found > 0 && check_memory(cache, for_levels + for_found).ok();
+  options.ahead = for_levels > 0 && (options.tells || check_memory(cache, for_levels).ok());
+  return options.tells || options.ahead ? Status() : check_memory(cache, 0);
+}
+
 Expected<std::unique_ptr<DraftNetwork>> make_network(const Making& making, HeadFile& file,
                                                      const HeadTarget& target,
                                                      const CheckMemory& check_memory) {
@@ -134,13 +152,7 @@ Expected<std::unique_ptr<DraftNetwork>> make_network(const Making& making, HeadF
     AERIE_RETURN_IF_ERROR(packed);
   }
   FeatureNetworkOptions options = making.options;
-  AERIE_RETURN_IF_ERROR(
-      check_memory(KvCache::bytes_needed(head->cache_config(), feature_cache(*head, options)), 0));
-  const int levels = levels_behind(options.drafter);
-  const int64_t for_levels = levels > 0 ? head->level_bytes(levels) : 0;
-  options.ahead = for_levels > 0 && check_memory(0, for_levels).ok();
-  const int64_t for_found = levels == 0 || options.ahead ? head->found_bytes() : 0;
-  options.tells = for_found > 0 && check_memory(0, for_found).ok();
+  AERIE_RETURN_IF_ERROR(fit_ahead(making, *head, check_memory, options));
   return make_feature_network(std::move(head), options);
 }
 

@@ -42,9 +42,14 @@ class DeviceTransformer final : public Model {
   ForwardOutputs forward(const ForwardBatch& batch, KvCache& cache) override;
   bool begin(const ForwardBatch& batch, KvCache& cache, const FoundTokens& found,
              std::span<const int32_t> rows) override;
+  // The host looks up a token's inputs of layers, and what is added for its position.
+  bool can_begin() const override {
+    return blueprint_.per_layer_width == 0 && !blueprint_.learned_positions;
+  }
   KvCache::Planes cache_planes() const override { return KvCache::Planes::kElsewhere; }
   Status attach(KvCache& cache, std::span<const int32_t>) override { return planes_.add(cache); }
   void detach(KvCache& cache) override {
+    if (begun_.take()) device_.wait();
     planes_.remove(cache);
     graphs_.clear();  // they name its planes
   }
@@ -140,12 +145,15 @@ void DeviceTransformer::embed_per_layer(const ForwardBatch& batch) {
   const int all = per_layer_floats(blueprint_, false);
   if (all == 0) return;
   const TensorView& table = weights_.host.per_layer_embedding.view;
-  for (int r = 0; r < batch.size(); ++r) {
-    const BatchRow& row = batch.rows[static_cast<size_t>(r)];
-    float* x = runner_.input().extra(r);
-    dequantize(table.dtype, table.row(row.token), all, x);
-    if (batch.first_layer > 0) embed_row(weights_.host, blueprint_, row, position_, x + all);
-  }
+  // As many values as many embeddings.
+  options_.pool->parallel_for(batch.size(), 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) {
+      const BatchRow& row = batch.rows[static_cast<size_t>(r)];
+      float* x = runner_.input().extra(static_cast<int>(r));
+      dequantize(table.dtype, table.row(row.token), all, x);
+      if (batch.first_layer > 0) embed_token(weights_.host, blueprint_, row.token, x + all);
+    }
+  });
 }
 
 // The stream of rows whose tokens the device has found.
@@ -321,9 +329,7 @@ ForwardOutputs DeviceTransformer::forward(const ForwardBatch& batch, KvCache& ca
 // States that it brings forward come to what was committed, which another pass goes on from.
 bool DeviceTransformer::begin(const ForwardBatch& batch, KvCache& cache, const FoundTokens& found,
                               std::span<const int32_t> rows) {
-  if (batch.size() > device::kFewRows || found.host == nullptr) return false;
-  // The host looks up a token's inputs of layers, and what is added for its position.
-  if (blueprint_.per_layer_width > 0 || blueprint_.learned_positions) return false;
+  if (batch.size() > device::kFewRows || !can_begin()) return false;
   if (begun_.take() && !device_.wait()) return false;
   const Expected<PassSizes> built = build(batch, cache);
   if (!built.ok()) return false;

@@ -21,7 +21,7 @@ struct DeviceLayer {
   // Of queries, keys and values; with latent attention of queries, or their latent, and of keys.
   std::vector<device::Matrix> inputs;
   device::Matrix o, gate, up, down;  // no gate if the feed-forward has none
-  DeviceExperts experts;             // instead of gate, up and down
+  DeviceExperts experts;             // instead of gate, up and down, or beside them
   DeviceLatent latent;
   DeviceLinear linear;  // instead of inputs and o
   // In device memory; null where the blueprint has none. Of NormKind::kLayer biases lie behind

@@ -1,5 +1,7 @@
 #include "model/device/load_device_model.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -108,6 +110,21 @@ int64_t turned_bytes(const TensorInfo& tensor, const ModelConfig& config) {
   return config.heads * device::panels_of(latent.rank) * panel.all();
 }
 
+// kUnsupported where a layer on the device reads keys and values of one that is not there.
+Status check_division(const ModelConfig& config, int first_layer) {
+  if (config.divides_at(first_layer)) return {};
+  int first = first_layer;
+  while (first > 0 && !config.divides_at(first)) --first;
+  const std::string instead = first > 0
+                                  ? fmt::format("give it {} layers or more, by --n-gpu-layers {}",
+                                                config.layers - first, config.layers - first)
+                                  : "give it all layers, or none";
+  return not_supported(
+      "layers from {} on read keys and values of layers before, which a device needs beside them: "
+      "{}",
+      first_layer, instead);
+}
+
 }  // namespace
 
 Status supported_by_device(const ModelFile& file) {
@@ -163,11 +180,7 @@ Expected<std::unique_ptr<Model>> load_device_model(const ModelFile& file,
     return load_device_transformer(file, std::move(blueprint), options, device);
   }
   AERIE_RETURN_IF_ERROR(check_device_code(blueprint));
-  if (!blueprint.config.divides_at(first_layer)) {
-    return not_supported(
-        "layers from {} on read keys and values of layers before: a device cannot have those alone",
-        first_layer);
-  }
+  AERIE_RETURN_IF_ERROR(check_division(blueprint.config, first_layer));
   AERIE_ASSIGN_OR_RETURN(
       std::unique_ptr<Model> front,
       load_transformer(file, blueprint, DividedModel::of_front(options, first_layer)));

@@ -50,6 +50,7 @@ class FetchingModel final : public Model, private LogitSource {
              std::span<const int32_t> rows) override {
     return model_.begin(batch, cache, found, rows);
   }
+  bool can_begin() const override { return model_.can_begin(); }
 
  private:
   void spoil_entries();

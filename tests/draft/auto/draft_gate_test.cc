@@ -31,6 +31,8 @@ class Speaker final : public test::TestDrafter {
   }
   Status propose(std::span<DraftRequest> requests) override {
     ++calls;
+    told = requests.front().ahead;
+    if (told != nullptr) told->expect({}, {});
     for (DraftRequest& request : requests) {
       asked.push_back(request.id);
       if (const size_t unread = request.tokens.size() - read; piece > 0 && unread > piece) {
@@ -65,6 +67,7 @@ class Speaker final : public test::TestDrafter {
   size_t read = 0;
   size_t piece = 0;  // that it reads in a call at most; 0: all
   int calls = 0;
+  DraftsAhead* told = nullptr;  // in the last one
   std::vector<SequenceId> opened, observed, asked;
 };
 
@@ -100,6 +103,7 @@ class GateTest : public testing::Test {
     std::vector<DraftRequest> requests;
     for (size_t i = 0; i < texts_.size(); ++i) {
       requests.push_back({static_cast<SequenceId>(i), texts_[i], 50, &trees_[i]});
+      requests.back().ahead = ahead_;
     }
     EXPECT_TRUE(gate_->propose(requests).ok());
     return trees_;
@@ -153,6 +157,7 @@ class GateTest : public testing::Test {
   double now_ = 0.0;
   double row_ = 0.0;
   int max_rows_ = 0;  // of a pass; 0: as many as one likes
+  DraftsAhead* ahead_ = nullptr;
   double pass_factor_ = 1.0;
   double drafted_factor_ = 1.0;  // what a pass with drafts takes, by what it should
   int emitted_ = 0;
@@ -186,6 +191,40 @@ TEST_F(GateTest, ACheapDrafterIsTakenAtItsWordWhileThatHolds) {
   run(200, {9});
   EXPECT_THAT(tokens(propose()[0]), IsEmpty());
   EXPECT_EQ(speaker.calls, 224);
+}
+
+// Begins whatever it hears of.
+class Beginning final : public DraftsAhead {
+ public:
+  void expect(std::span<const Chain> /*chains*/, const FoundTokens& /*found*/) override {
+    begun = true;
+  }
+  bool has_begun() const override { return begun; }
+
+  bool begun = false;
+};
+
+// What is left of a draft behind which its pass was begun would be another pass.
+TEST_F(GateTest, WhatIsBeingVerifiedIsTaken) {
+  for (const bool begins : {false, true}) {
+    Beginning ahead;
+    Speaker& speaker = start({10, 11, 12}, 0.9f, 0.3, 0.1);
+    run(30, {10, 11, 12, 9});
+    speaker.says = 0.01f;
+    ahead_ = begins ? &ahead : nullptr;
+    EXPECT_EQ(propose()[0].size(), begins ? 3 : 0);
+    EXPECT_EQ(speaker.told, ahead_);
+    EXPECT_EQ(ahead.begun, begins);
+    ahead_ = nullptr;
+  }
+  // Of a drafter at whose word its drafts are taken nothing is begun.
+  Beginning ahead;
+  Speaker& speaker = start({10, 11, 12}, 0.9f, 0.1, 1e-4);
+  run(20, {10, 11, 12, 9});
+  ahead_ = &ahead;
+  EXPECT_EQ(propose()[0].size(), 3);
+  EXPECT_EQ(speaker.told, nullptr);
+  EXPECT_FALSE(ahead.begun);
 }
 
 TEST_F(GateTest, PoorDraftsCostNextToNothing) {
