@@ -153,8 +153,8 @@ Status FeatureNetwork::attach() {
   const int levels = depths_ > 1 || !options_.ahead ? 0 : levels_behind(options_.drafter);
   if (levels > 0 && head_->allow_levels(levels).ok()) most_levels_ = levels;
   // A chain of one node has no levels.
-  const bool are_chains = options_.drafter.top_k == 1 && options_.drafter.shape == nullptr &&
-                          levels_behind(options_.drafter) == most_levels_;
+  const bool are_chains =
+      drafts_chains(options_.drafter) && levels_behind(options_.drafter) == most_levels_;
   tells_ = depths_ == 1 && options_.tells && are_chains && head_->allow_found().ok();
   const size_t places = states_.size();
   chain_rows_.reserve(places * static_cast<size_t>(most_levels_ + 1));

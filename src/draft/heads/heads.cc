@@ -126,8 +126,7 @@ Status fit_ahead(const Making& making, const FeatureHead& head, const CheckMemor
   const NetworkDrafterOptions& drafter = options.drafter;
   const int levels = levels_behind(drafter);
   const int64_t for_levels = levels > 0 ? head.level_bytes(levels) : 0;
-  const bool are_chains = drafter.top_k == 1 && drafter.shape == nullptr &&
-                          drafter.min_probability <= 0.0 && (levels == 0 || for_levels > 0);
+  const bool are_chains = drafts_chains(drafter) && (levels == 0 || for_levels > 0);
   const Model* target = making.host.target().model;
   const bool is_verified = making.config.is_alone && target != nullptr && target->can_begin();
   const int64_t for_found = are_chains && is_verified ? head.found_bytes() : 0;

@@ -169,8 +169,7 @@ void NetworkDrafter::close(SequenceId id) {
 
 // Whether each node is the likeliest token behind the one before it, to the end.
 bool NetworkDrafter::is_chain(const Draft& draft) const {
-  return options_.top_k == 1 && options_.shape == nullptr && options_.min_probability <= 0.0 &&
-         network_->depths() == 1 && draft.plain && !draft.draws();
+  return drafts_chains(options_) && network_->depths() == 1 && draft.plain && !draft.draws();
 }
 
 // Whether there is anything to draft for it; if so all rows that it needs have room.
@@ -458,6 +457,10 @@ Status check(const NetworkDrafterOptions& options) {
     return invalid_argument("topk is {}, must be 1 to {}", options.top_k, most_ranks);
   }
   return {};
+}
+
+bool drafts_chains(const NetworkDrafterOptions& options) {
+  return options.top_k == 1 && options.shape == nullptr && options.min_probability <= 0.0;
 }
 
 int64_t draft_cache_positions(const NetworkDrafterOptions& options, int64_t each) {

@@ -37,6 +37,9 @@ struct NetworkDrafterOptions {
   std::string pairing;  // what was paired with what, for a warning should nothing come true
 };
 
+// Whether drafts, where nothing is drawn, are chains of first choices that go on to the end.
+bool drafts_chains(const NetworkDrafterOptions& options);
+
 // Positions of a cache of its own where a sequence has up to `each`.
 int64_t draft_cache_positions(const NetworkDrafterOptions& options, int64_t each);
 
