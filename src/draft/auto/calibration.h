@@ -12,16 +12,24 @@ namespace aerie {
 // How often something came true of late.
 class FadingShare {
  public:
-  // Goes over from `prior` to what was seen as that becomes more.
-  double estimate(double prior) const { return (stood_ + kPrior * prior) / (judged_ + kPrior); }
+  static constexpr double kPrior = 6.0;
+
+  // Goes over from `prior`, which counts for so many outcomes, to what was seen as that becomes
+  // more.
+  double estimate(double prior, double weight = kPrior) const {
+    return (stood_ + weight * prior) / (judged_ + weight);
+  }
   // `keep`: the part of the past that goes on counting.
+  void fade(double keep) {
+    judged_ *= keep;
+    stood_ *= keep;
+  }
   void learn(bool stood, double keep) {
     judged_ = keep * judged_ + 1.0;
     stood_ = keep * stood_ + (stood ? 1.0 : 0.0);
   }
 
  private:
-  static constexpr double kPrior = 6.0;  // outcomes that the prior opinion counts for
   double judged_ = 0.0, stood_ = 0.0;
 };
 

@@ -26,10 +26,13 @@ double steady_seconds() {
 // A drafter is asked in every round while a call costs less than this part of plain decoding's
 // pass.
 constexpr double kCheap = 0.01;
-// Nodes are chosen for their estimates being high, so that these are too high on average. Where
-// rows are cheap it makes no difference; where a row costs what a token costs, it keeps guesses
-// out.
-constexpr double kDoubt = 0.1;
+// Nodes are chosen for their estimates being high, so that these are too high on average: those
+// that promised 0.46 of a token for three rows brought 0.26. What is near certain is hardly so.
+constexpr double kDoubt = 0.5;
+constexpr double kGood = 0.95;
+double doubted(double probability) {
+  return probability * (1.0 - kDoubt * (1.0 - probability));
+}
 // Rounds between two looks at a drafter that does not pay.
 constexpr int kLeastPatience = 16;
 constexpr int kMostPatience = 256;
@@ -39,8 +42,10 @@ constexpr int kLeastIdle = 24;
 // What looks at it may lose, of the time of plain decoding; and one that follows another whose
 // draft came true, in plain rounds.
 constexpr double kLookShare = 0.01;
-constexpr double kFollowingLoss = 0.25;
+constexpr double kFollowingLoss = 0.4;
 constexpr int kLookDepth = 2;
+// What a drafter has to make up for before it drafts again must pay within so many rounds.
+constexpr double kReadingRounds = 16.0;
 // Of so many sequences that a drafter is not worth its time for, it drafts for one.
 constexpr int kTrialSequences = 16;
 // Tokens of a prompt that are read again so that all drafters can draft.
@@ -218,7 +223,7 @@ bool Controller::pays(size_t index, const Tenant& tenant, int sequences) const {
     tokens += count * reached;
     const double rows = count * (1.0 + record.nodes_per_level * depth);
     const double seconds = cost_.apart(static_cast<int>(rows), sequences) +
-                           source.seconds_per_level * depth * std::max(1.0, count / source.batch);
+                           source.call.seconds(depth) * std::max(1.0, count / source.batch);
     if (tokens / seconds > plain * (1.0 + options_.margin)) return true;
   }
   return false;
@@ -271,11 +276,11 @@ bool Controller::is_cheap(const ControlledDrafter& source) const {
   return source.timed > 0 && !source.whole && source.seconds < kCheap * cost_.plain(rows);
 }
 
-// Whether choose() might take any node, were all drafts certain.
+// Whether choose() might take any node, were all drafts as good as drafts are.
 bool Controller::could_pay(int roots, int most_nodes) const {
   const double bar = roots / cost_.plain(roots) * (1.0 + options_.margin);
   for (int nodes = 1; nodes <= std::min(most_nodes, options_.max_rows - roots); ++nodes) {
-    if ((roots + (1.0 - kDoubt) * nodes) / cost_.seconds(roots + nodes, roots) > bar) return true;
+    if ((roots + doubted(kGood) * nodes) / cost_.seconds(roots + nodes, roots) > bar) return true;
   }
   return false;
 }
@@ -369,7 +374,7 @@ double Controller::choose(std::span<const DraftRequest> requests) {
     }
     if (likeliest == nullptr) break;
     ++offered_[of];
-    tokens += (1.0 - kDoubt) * static_cast<double>(likeliest->probability);
+    tokens += doubted(likeliest->probability);
     const double rate = tokens / cost_.seconds(rows, roots);
     if (rate <= bar) continue;
     best = bar = rate;
@@ -382,9 +387,11 @@ void Controller::plan_for(size_t index, std::span<const DraftRequest> requests, 
   const ControlledDrafter& source = sources_[index];
   const auto count = static_cast<double>(requests.size());
   const int roots = cost_.roots();
-  double tokens = roots, nodes_per_level = 0.0;
+  double tokens = roots, nodes_per_level = 0.0, reading = 0.0;
   for (const DraftRequest& request : requests) {
     nodes_per_level += tenant_record(request.id, index).nodes_per_level;
+    const DraftRecord& own = state(request.id).records[index];
+    reading += own.arrears(request.tokens.size()) * source.reading_seconds / kReadingRounds;
   }
   for (int depth = 1; depth <= DepthRecord::kDepths; ++depth) {
     double gain = 0.0;
@@ -400,7 +407,8 @@ void Controller::plan_for(size_t index, std::span<const DraftRequest> requests, 
     if (gain < 0.01 * count) return;
     tokens += gain;
     const int rows = roots + static_cast<int>(nodes_per_level * depth);
-    const double rate = tokens / (cost_.seconds(rows, roots) + source.seconds_per_level * depth);
+    const double rate =
+        tokens / (cost_.seconds(rows, roots) + source.call.seconds(depth) + reading);
     if (rows <= options_.max_rows && rate > best.rate) best = {index, depth, rate};
   }
 }
@@ -413,8 +421,7 @@ double Controller::look_loss(size_t source, const DraftRequest& request, double 
   const DepthRecord& general = tenant_record(request.id, source).depths;
   const int roots = cost_.roots();
   const double tokens = roots + own.depths.tokens(kLookDepth, &general);
-  return kLookDepth * its.seconds_per_level +
-         own.arrears(request.tokens.size()) * its.reading_seconds +
+  return its.call.seconds(kLookDepth) + own.arrears(request.tokens.size()) * its.reading_seconds +
          cost_.seconds(roots + kLookDepth, roots) - tokens / rate;
 }
 
@@ -456,9 +463,16 @@ void Controller::begin_round(std::span<const DraftRequest> requests) {
   ++rounds_;
   for (ControlledDrafter& source : sources_) source.asked = false;
   for (const DraftRequest& request : requests) {
-    Tenant& tenant = state(request.id).tenant->value;
-    if (std::exchange(tenant.round, rounds_) == rounds_) continue;
-    for (TenantRecord& record : tenant.records) ++record.idle;
+    State& at = state(request.id);
+    Tenant& tenant = at.tenant->value;
+    const bool is_first = std::exchange(tenant.round, rounds_) != rounds_;
+    for (size_t i = 0; i < sources_.size(); ++i) {
+      TenantRecord& record = tenant.records[i];
+      record.idle += is_first ? 1 : 0;
+      if (record.idle < 2) continue;
+      at.records[i].depths.grow_old(0);
+      if (is_first) record.depths.grow_old(0);
+    }
   }
 }
 

@@ -25,8 +25,12 @@ int levels_of(const TokenTree& tree) {
 
 double DepthRecord::estimate(int d, const DepthRecord* general) const {
   constexpr double kHopeful = 0.7;
-  const double prior = general == nullptr ? kHopeful : general->estimate(d, nullptr);
-  return cells_[static_cast<size_t>(std::min(d, kDepths - 1))].estimate(prior);
+  // Sequences differ less than the first few drafts for each: where these had no luck it would not
+  // be asked, and nothing would show that it was luck.
+  constexpr double kGeneral = 24.0;
+  const FadingShare& cell = cells_[static_cast<size_t>(std::min(d, kDepths - 1))];
+  return general == nullptr ? cell.estimate(kHopeful)
+                            : cell.estimate(general->estimate(d, nullptr), kGeneral);
 }
 
 double DepthRecord::tokens(int depth, const DepthRecord* general) const {
@@ -39,8 +43,12 @@ double DepthRecord::tokens(int depth, const DepthRecord* general) const {
 }
 
 void DepthRecord::learn(int d, bool stood) {
-  constexpr double kKeep = 1.0 - 1.0 / 60.0;
-  cells_[static_cast<size_t>(std::min(d, kDepths - 1))].learn(stood, kKeep);
+  cells_[static_cast<size_t>(std::min(d, kDepths - 1))].learn(stood, keep_);
+}
+
+void DepthRecord::grow_old(int depth) {
+  constexpr double kKeep = 1.0 - 1.0 / 800.0;
+  if (depth < kDepths) cells_[static_cast<size_t>(depth)].fade(kKeep);
 }
 
 void TenantRecord::measure(const TokenTree& tree) {
@@ -59,13 +67,13 @@ bool ControlledDrafter::time(double call_seconds, std::span<const DraftRequest> 
     reads = reads || request.unread > 0;
   }
   if (arrears > kUsualArrears) {
-    const double drafting = std::max(seconds_per_level * std::max(1, deepest), least);
+    const double drafting = std::max(call.seconds(std::max(1, deepest)), least);
     reading_seconds = std::max(0.0, call_seconds - drafting) / arrears;
     if (call_seconds > 2.0 * drafting || (reads && deepest == 0)) return false;
   }
   fade(static_cast<double>(requests.size()), batch, timed);
   fade(call_seconds, seconds, timed);
-  fade(call_seconds / std::max(1, deepest), seconds_per_level, timed);
+  call.learn(std::max(1, deepest), call_seconds);
   ++timed;
   return true;
 }
@@ -73,7 +81,7 @@ bool ControlledDrafter::time(double call_seconds, std::span<const DraftRequest> 
 void ControlledDrafter::warn_if_dear(double plain_seconds) {
   constexpr int64_t kEnough = 4;
   constexpr double kDear = 0.25;
-  const double share = seconds_per_level / plain_seconds;
+  const double share = call.per_level() / plain_seconds;
   if (warned || timed < kEnough || share <= kDear) return;
   warned = true;
   log(LogLevel::kWarning,
@@ -108,6 +116,10 @@ void calibrate(DraftRecord& record, const TenantRecord& general) {
 
 int judge(std::span<const int32_t> truth, DraftRecord& record, TenantRecord& general) {
   const TokenTree& tree = record.tree;
+  if (const int levels = levels_of(tree); levels > 0) {
+    record.depths.grow_old(levels);
+    general.depths.grow_old(levels);
+  }
   int parent = -1;
   for (size_t d = 0; d < truth.size(); ++d) {
     int next = -1;

@@ -11,6 +11,7 @@
 
 #include "core/token_tree.h"
 #include "draft/auto/calibration.h"
+#include "draft/auto/call_time.h"
 #include "draft/drafter.h"
 
 namespace aerie {
@@ -20,14 +21,20 @@ class DepthRecord {
  public:
   static constexpr int kDepths = 32;
 
+  // `horizon`: past outcomes of a depth that count.
+  explicit DepthRecord(double horizon) : keep_(1.0 - 1.0 / horizon) {}
+
   // The chance that depth d + 1 stands where depth d did, d from 0. Where little is known it goes
   // by `general` (may be null).
   double estimate(int d, const DepthRecord* general) const;
   // Tokens that are to be expected of a chain of so many.
   double tokens(int depth, const DepthRecord* general) const;
   void learn(int d, bool stood);
+  // A round in which it was asked for so many levels: whether one more would stand is known less.
+  void grow_old(int depth);
 
  private:
+  double keep_;
   std::array<FadingShare, kDepths> cells_ = {};
 };
 
@@ -36,7 +43,7 @@ struct DraftRecord {
   TokenTree tree;
   std::vector<Calibration::Claim> claims;  // of each node
   Calibration calibration{60};
-  DepthRecord depths;
+  DepthRecord depths{60};
   size_t read = 0;         // tokens of the sequence that it knew when it was last asked
   bool is_read = true;     // those were all
   bool looks = false;      // it is asked to see what it is worth, and reads yet
@@ -58,7 +65,7 @@ struct DraftRecord {
 // How a drafter's drafts have fared, over all sequences of a tenant.
 struct TenantRecord {
   Calibration calibration{600};
-  DepthRecord depths;
+  DepthRecord depths{100};
   // A fading mean over its trees.
   double nodes_per_level = 1.0;
   int64_t trees = 0;
@@ -76,13 +83,13 @@ struct ControlledDrafter {
   std::unique_ptr<Drafter> drafter;
   // Fading means over the calls that could be timed.
   int64_t timed = 0;
-  double seconds = 0.0;            // of a call
-  double seconds_per_level = 0.0;  // of a call, by the depth of its deepest tree
-  double batch = 1.0;              // requests of a call
-  double reading_seconds = 0.0;    // of each token that it has to make up for, beside a call
-  bool whole = false;              // has made trees that cannot be cut
-  bool asked = false;              // in this round
-  bool warned = false;             // that it takes long
+  double seconds = 0.0;          // of a call
+  CallTime call;                 // by the depth of its deepest tree
+  double batch = 1.0;            // requests of a call
+  double reading_seconds = 0.0;  // of each token that it has to make up for, beside a call
+  bool whole = false;            // has made trees that cannot be cut
+  bool asked = false;            // in this round
+  bool warned = false;           // that it takes long
 
   // A call took so long, in which it may have had so many tokens of a sequence to make up for (at
   // most). What is `least` is no matter. Whether it was a usual one.
