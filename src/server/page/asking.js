@@ -30,6 +30,8 @@ export async function refreshModels() {
   offerSpeculations();
   const isOffered = [...$("asked-speculation").options].some((option) => option.value === method);
   if (isOffered) $("asked-speculation").value = method;
+  // A request names its model.
+  $("trial-send").disabled = $("load-start").disabled = !models.length;
 }
 
 function settings() {
