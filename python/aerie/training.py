@@ -94,7 +94,7 @@ def speedup(model: Path, *, budget: Union[str, float] = "2h", out: Optional[Path
     whether it pays.
 
     budget: of all of it: "30m", "2h", or seconds. out: the folder for everything (the model's name and -speedup,
-    here). flags: prompts, method, draft_vocab, type, threads, device (docs/training.md#one-command).
+    here). flags: prompts, method, draft_vocab, intermediate, type, threads, device (docs/training.md#one-command).
     Else as train().
     """
     return _watch(start_speedup(model, budget=budget, out=out, program=program, **flags), progress)

@@ -208,6 +208,8 @@ TEST(SpeedupState, IsReadBackAndChecked) {
 
 TEST(Speedup, MakesAHeadAndMeasuresIt) {
   Speedup run;
+  run.options.intermediate = 32;
+  run.options.type = DType::kQ4_0;
   ASSERT_NO_FATAL_FAILURE(run.ends(SpeedupEnd::kDone));
   EXPECT_THAT(run.said,
               AllOf(HasSubstr("1. Data:"), HasSubstr("2. Training:"), HasSubstr("3. Evaluation:"),
@@ -234,7 +236,8 @@ TEST(Speedup, MakesAHeadAndMeasuresIt) {
   EXPECT_THAT(card, HasSubstr(run.options.command));
   const auto config = read_json(run.path("head/config.json"));
   ASSERT_TRUE(config.ok());
-  EXPECT_TRUE(config->contains("quantization_config"));
+  EXPECT_EQ((*config)["transformer_layer_config"]["intermediate_size"], 32);
+  EXPECT_EQ((*config)["quantization_config"]["config_groups"]["group_0"]["weights"]["num_bits"], 4);
 
   // What it says to type can be opened, and the head drafts.
   EngineOptions engine_options;
@@ -251,6 +254,8 @@ TEST(Speedup, MakesAHeadAndMeasuresIt) {
   ASSERT_TRUE(again.ok()) << again.status().message();
   EXPECT_EQ(*again, SpeedupEnd::kDone);
   EXPECT_THAT(run.said, AllOf(HasSubstr("everything is there"), Not(HasSubstr("Measuring"))));
+  run.options.intermediate = 64;
+  EXPECT_THAT(speedup(run.options).status().message(), HasSubstr("feed-forward 32 there, 64 now"));
 }
 
 TEST(Speedup, GoesOnWhereItWasInterrupted) {

@@ -21,6 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kAsTrained = "f32";
+
 struct SpeedupFlags {
   SpeedupOptions options;
   std::string budget = "2h", method = "auto", device = "cpu", type = "q8_0";
@@ -56,7 +58,7 @@ Expected<int> run(SpeedupFlags& flags, const std::string& command) {
   AERIE_ASSIGN_OR_RETURN(o.budget, parse_duration("--budget", flags.budget));
   AERIE_ASSIGN_OR_RETURN(o.method, parse_speedup_method(flags.method));
   AERIE_ASSIGN_OR_RETURN(o.device, parse_device(flags.device));
-  o.int8 = flags.type == "q8_0";
+  o.type = flags.type == kAsTrained ? std::nullopt : dtype_from_name(flags.type);
   if (o.prompts.empty()) AERIE_RETURN_IF_ERROR(add_own_prompts(o));
   if (o.out.empty()) o.out = default_folder(o.model);
   o.command = command;
@@ -90,11 +92,15 @@ std::function<Expected<int>(const std::string& command)> add_speedup_command(CLI
       ->capture_default_str();
   own->add_option("--draft-vocab", o.draft_vocab,
                   "Draft only the so many most frequent tokens of the data; 0: all (default: a "
-                  "quarter of a large vocabulary)")
+                  "quarter of a large vocabulary, at most 16384)")
       ->check(CLI::Range(0, 1 << 30));
-  own->add_option("--type", flags->type, "How the head is stored: q8_0, or f32 as it was trained")
+  own->add_option("--intermediate", o.intermediate,
+                  "Width of the head's feed-forward (default: the model's)")
+      ->check(CLI::Range(1, 1 << 20));
+  own->add_option("--type", flags->type,
+                  "How the head is stored: q8_0, q4_0, or f32 as it was trained")
       ->capture_default_str()
-      ->check(CLI::IsMember({"q8_0", "f32"}));
+      ->check(CLI::IsMember({"q8_0", "q4_0", kAsTrained}));
   return [flags, own](const std::string& command) -> Expected<int> {
     return own->parsed() ? run(*flags, command) : Expected<int>(-1);
   };

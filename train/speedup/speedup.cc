@@ -124,11 +124,15 @@ Status Run::open_model() {
 
 Expected<OptionTexts> Run::option_texts() const {
   AERIE_ASSIGN_OR_RETURN(const std::string fingerprint, model_fingerprint(options_.model));
-  return OptionTexts{{"model", fingerprint},
-                     {"budget", fmt::format("{:.0f} s", std::ceil(options_.budget))},
-                     {"method", std::string(head_.method->name)},
-                     {"draft vocabulary", fmt::format("{}", head_.draft_vocab)},
-                     {"device", options_.device.str()}};
+  OptionTexts texts{{"model", fingerprint},
+                    {"budget", fmt::format("{:.0f} s", std::ceil(options_.budget))},
+                    {"method", std::string(head_.method->name)},
+                    {"draft vocabulary", fmt::format("{}", head_.draft_vocab)},
+                    {"device", options_.device.str()}};
+  if (head_.intermediate > 0) {
+    texts.emplace_back("feed-forward", fmt::format("{}", head_.intermediate));
+  }
+  return texts;
 }
 
 // Numbers of prompts, of which the samples are, are places in this file.
@@ -324,7 +328,7 @@ Status Run::train_head() {
 Status Run::write_head() {
   const std::string best = path("run/best");
   return replace_folder(path("head"), [&](const std::string& folder) -> Status {
-    if (options_.int8) return write_quantized_folder(best, folder, DType::kQ8_0).status();
+    if (options_.type) return write_quantized_folder(best, folder, *options_.type).status();
     std::error_code error;
     fs::copy(best, folder, fs::copy_options::recursive, error);
     if (!error) return {};

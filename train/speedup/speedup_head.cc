@@ -12,9 +12,10 @@
 namespace aerie::train {
 namespace {
 
-// EAGLE-3's authors draft 32000 of 128256 tokens. A small vocabulary costs little as it is.
+// EAGLE-3's authors draft 32000 of 128256 tokens. A small vocabulary costs little as it is; of a
+// larger one a processor does not answer so much text that more tokens would be learned.
 constexpr int64_t kVocabShare = 4;
-constexpr int64_t kSmallVocab = 8192;
+constexpr int64_t kSmallVocab = 8192, kLargeVocab = 16384;
 constexpr int64_t kVocabStep = 64;
 
 constexpr double kSecondsOfFewEvaluations = 600.0;
@@ -57,7 +58,8 @@ SpeedupHead speedup_head(const SpeedupOptions& options, int vocab) {
   const int64_t quarter = vocab / kVocabShare / kVocabStep * kVocabStep;
   head.draft_vocab = options.draft_vocab != SpeedupOptions::kAutoVocab ? options.draft_vocab
                      : vocab <= kSmallVocab                            ? 0
-                                            : std::max(quarter, kSmallVocab);
+                                            : std::clamp(quarter, kSmallVocab, kLargeVocab);
+  head.intermediate = options.intermediate;
   return head;
 }
 
@@ -66,6 +68,7 @@ MakeMethod make_speedup_head(const SpeedupHead& head) {
   MakeMethod make = declare(*head.method, settings);
   if (settings.draft_vocab()->ids != nullptr) settings.draft_vocab()->size = head.draft_vocab;
   for (const SettingValue& value : head.method->speedup_settings) settings.set(value);
+  if (head.intermediate > 0) settings.set({"intermediate", static_cast<double>(head.intermediate)});
   return make;
 }
 

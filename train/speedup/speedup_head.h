@@ -18,7 +18,8 @@ std::string speedup_methods(const std::string& last);
 // With the defaults settled.
 struct SpeedupHead {
   const TrainingMethod* method = nullptr;
-  int64_t draft_vocab = 0;  // 0: all
+  int64_t draft_vocab = 0;   // 0: all
+  int64_t intermediate = 0;  // 0: the model's
 };
 SpeedupHead speedup_head(const SpeedupOptions& options, int vocab);
 

@@ -6,9 +6,11 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "tensor/dtype.h"
 #include "train/methods/training_methods.h"
 
 namespace aerie::train {
@@ -25,12 +27,15 @@ struct SpeedupOptions {
   at::Device device = at::kCPU;
   // Tokens that the head can draft: kAutoVocab, or 0 for all.
   int64_t draft_vocab = kAutoVocab;
-  bool int8 = true;     // the head's matrices are stored in 8 bits, else as they were trained
+  // Width of the head's feed-forward; 0: the model's.
+  int64_t intermediate = 0;
+  // Of the stored head's matrices; null: as they were trained.
+  std::optional<DType> type = DType::kQ8_0;
   std::string command;  // as it was typed, for the model card and to say how to go on
   std::function<void(const std::string& line)> say;  // lines for people; may be null
   const std::atomic<bool>* cancel = nullptr;         // true ends it; may be null
 
-  static constexpr int64_t kAutoVocab = -1;  // a quarter of the model's, if that is a large one
+  static constexpr int64_t kAutoVocab = -1;  // a quarter of the model's, from 8192 to 16384
 };
 
 }  // namespace aerie::train

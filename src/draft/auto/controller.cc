@@ -36,9 +36,9 @@ double doubted(double probability) {
 // Rounds between two looks at a drafter that does not pay.
 constexpr int kLeastPatience = 16;
 constexpr int kMostPatience = 256;
-// Of one that takes time at least so many: with these it has more to read than usual
-// (draft_record.cc), so that reading is not taken for drafting.
-constexpr int kLeastIdle = 24;
+// Of one that takes time at least so many: with these it has more to read than usual, so that
+// reading is not taken for drafting.
+constexpr int kLeastIdle = ControlledDrafter::kUsualArrears + 8;
 // What looks at it may lose, of the time of plain decoding; and one that follows another whose
 // draft came true, in plain rounds.
 constexpr double kLookShare = 0.01;

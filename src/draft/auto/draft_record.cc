@@ -58,8 +58,6 @@ void TenantRecord::measure(const TokenTree& tree) {
 
 bool ControlledDrafter::time(double call_seconds, std::span<const DraftRequest> requests,
                              double arrears, double least) {
-  // Tokens of a sequence that come with any call.
-  constexpr double kUsualArrears = 16;
   int deepest = 0;
   bool reads = false;
   for (const DraftRequest& request : requests) {

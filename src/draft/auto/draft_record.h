@@ -78,6 +78,8 @@ struct TenantRecord {
 
 // A drafter, and what it costs, over all sequences: of what they say nothing is kept here.
 struct ControlledDrafter {
+  static constexpr int kUsualArrears = 16;  // tokens of a sequence that come with any call
+
   explicit ControlledDrafter(std::unique_ptr<Drafter> owned) : drafter(std::move(owned)) {}
 
   std::unique_ptr<Drafter> drafter;
