@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the heads of this folder anew: data, training, and what is shipped of it. With --time the clock decides
 # how many steps there are, so they are never the same to the bit.
-#   models/heads/train.sh DATA_DIR WORK [data|eagle3|p-eagle|medusa|draft ...]
+#   models/heads/train.sh DATA_DIR WORK [data|eagle3|p-eagle|medusa|draft|coder ...]
 # DATA_DIR holds gsm8k/train.jsonl, mbpp/mbpp.jsonl, gutenberg/, wikitext-2/ and, for EAGLE-3, instruct-prompts/. WORK takes
 # 80 GB. Each part can be interrupted, and the same command goes on. Without names it does all of them, one after the
 # other. EAGLE-3 is for a GPU and a build for it (docs/training.md); with AERIE_DEVICE=cpu it takes a day.
@@ -16,7 +16,7 @@ sets=$(cd "$1" && pwd)
 mkdir -p "$2"
 cd "$2"
 shift 2
-if (($# == 0)); then set -- data eagle3 p-eagle medusa draft; fi
+if (($# == 0)); then set -- data eagle3 p-eagle medusa draft coder; fi
 
 aerie=$root/build/release/bin/aerie
 prompts=$root/train/prompts
@@ -46,6 +46,11 @@ make_first() {
     --learning-rate 7e-4 --floor 0.2 --time 40m --eval-every 10m
 }
 
+# leave_out FILE: without the prompts that say what a set for evaluation says.
+leave_out() {
+  "$prompts/check_overlap.py" "$sets" "$1" | sed -n 's/^[^:]*:\([0-9]*\):.*/\1d/p' | sed -f - "$1" || true
+}
+
 # Prompts of more kinds, among them those that the model writes itself.
 make_more_prompts() {
   local server
@@ -64,9 +69,7 @@ EOF
   "$prompts/self_prompts.py" http://localhost:8765 more/self.jsonl --count 5911
   kill "$server"
   trap - EXIT
-  # Those that say what a set for evaluation says are left out.
-  "$prompts/check_overlap.py" "$sets" more/self.jsonl >more/overlap.txt || true
-  sed -n 's/^[^:]*self.jsonl:\([0-9]*\):.*/\1d/p' more/overlap.txt | sed -f - more/self.jsonl >more/self-clean.jsonl
+  leave_out more/self.jsonl >more/self-clean.jsonl
 }
 
 make_eagle3() {
@@ -111,9 +114,22 @@ make_draft() {
   cp draft/best/README.md "$heads/$name-draft"
 }
 
+# For another model, by the one command that does all of it.
+make_coder() {
+  local coder=qwen2.5-coder-1.5b-instruct
+  "$root/scripts/fetch_model.sh" qwen2.5-coder-1.5b
+  "$prompts/mbpp_prompts.py" "$sets/mbpp/mbpp.jsonl" mbpp-all.jsonl
+  leave_out mbpp-all.jsonl >mbpp.jsonl
+  grep '"category": "coding"' "$prompts/chat.jsonl" >coding.jsonl
+  "$aerie" speedup -m "models/$coder-q4_k_m.gguf" --out coder --budget 60m --prompts "$prompts/code.jsonl" mbpp.jsonl coding.jsonl \
+    --draft-vocab 4608 --intermediate 1280 --type q4_0
+  rm -rf "$heads/Qwen2.5-Coder-1.5B-Instruct-EAGLE3"
+  cp -r coder/head "$heads/Qwen2.5-Coder-1.5B-Instruct-EAGLE3"
+}
+
 for part; do
   case "$part" in
-    data | eagle3 | medusa | draft) "make_$part" ;;
+    data | eagle3 | medusa | draft | coder) "make_$part" ;;
     p-eagle) make_p_eagle ;;
     *)
       echo "train.sh: there is no part '$part'" >&2
