@@ -12,7 +12,7 @@ namespace aerie {
 // How often something came true of late.
 class FadingShare {
  public:
-  static constexpr double kPrior = 6.0;
+  static constexpr double kPrior = 6.0;  // outcomes that a prior opinion counts for
 
   // Goes over from `prior`, which counts for so many outcomes, to what was seen as that becomes
   // more.
@@ -25,8 +25,9 @@ class FadingShare {
     stood_ *= keep;
   }
   void learn(bool stood, double keep) {
-    judged_ = keep * judged_ + 1.0;
-    stood_ = keep * stood_ + (stood ? 1.0 : 0.0);
+    fade(keep);
+    judged_ += 1.0;
+    stood_ += stood ? 1.0 : 0.0;
   }
 
  private:

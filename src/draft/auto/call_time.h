@@ -1,13 +1,10 @@
 // What a drafter's calls take, by how deep they draft.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
-
 namespace aerie {
 
 // A line: what comes with any call (weights that the target's pass has put out of the caches,
-// committed tokens to read), and as much again for each level. Fitted by least squares to calls
+// committed tokens to read), and the same for each level. Fitted by least squares to calls
 // that fade. Not thread-safe.
 class CallTime {
  public:

@@ -29,7 +29,7 @@ constexpr double kCheap = 0.01;
 // Nodes are chosen for their estimates being high, so that these are too high on average: those
 // that promised 0.46 of a token for three rows brought 0.26. What is near certain is hardly so.
 constexpr double kDoubt = 0.5;
-constexpr double kGood = 0.95;
+constexpr double kGood = 0.95;  // the chance of a node of a draft as good as drafts are
 double doubted(double probability) {
   return probability * (1.0 - kDoubt * (1.0 - probability));
 }
