@@ -173,7 +173,7 @@ class Options(Output):
     def options(self):
         """Of each output option a command that ends with it."""
         spec = ["-m", TINY, "--dataset", self.prompts, "--method", "ngram", "--max-tokens", "3", "--repeat", "1",
-                "--temperature", "0", "--threads", "1"]
+                "--temperature", "0", "--threads", "1", "--memory", "1"]
         bench_decode = ["bench", "decode", "-m", TINY, "--threads", "1", "--context", "4", "--tokens", "2", "--repeat", "1", "--memory", "1"]
         yield [*RUN, "--json"]
         yield [*RUN, "--record"]
@@ -292,7 +292,7 @@ class SlowOptions(Output):
     """Of commands that take seconds: what a full disk leaves."""
 
     def options(self):
-        speculation = ["-m", TINY, "--dataset", self.prompts, "--max-tokens", "3", "--threads", "1"]
+        speculation = ["-m", TINY, "--dataset", self.prompts, "--max-tokens", "3", "--threads", "1", "--memory", "1"]
         tune = ["tune", *speculation, "--out"]
         sweep = ["bench", "sweep", *speculation, "--method", "ngram"]
         yield tune

@@ -413,6 +413,7 @@ Status run_simulation(const SpecFlags& flags, SpecFiles& files) {
   options.draft_cost = flags.draft_cost;
   options.context = o.pass_context;
   options.repeats = std::max(o.repeats, o.pass_repeats);
+  options.memory_mib = o.memory_mib;
   options.replay_tokens = flags.replay;
   options.replay_repeats = o.repeats;
   AERIE_ASSIGN_OR_RETURN(const auto report, measure::simulate_acceptance(options));
@@ -474,6 +475,7 @@ void add_spec_flags(CLI::App& app, SpecFlags& flags) {
       ->check(CLI::Range(2, 1 << 26));
   add_threads(app, o.engine.threads);
   add_device_flags(app, flags.device);
+  app.add_option("--memory", o.memory_mib, kMemoryHelp);
   add_shown(app, "--cache-type", flags.cache_type, kCacheTypeHelp);
   add_shown(app, "--isa", flags.isa, isa_choices());
   app.add_option("--json", flags.json, kJsonHelp);

@@ -263,6 +263,7 @@ Expected<VerifyReport> time_passes(const SpecOptions& options,
   for (const SpeculativeConfig& config : methods) verify.rows.push_back(1 + config.tokens());
   verify.contexts = {options.pass_context};
   verify.repeats = options.pass_repeats;
+  verify.memory_mib = options.memory_mib;
   return bench_verify(verify);
 }
 

@@ -28,6 +28,7 @@ struct SpecOptions {
   std::vector<int> pass_rows = {1, 2, 3, 4, 6, 8, 12, 16};
   int pass_context = 256;
   int pass_repeats = 5;
+  int64_t memory_mib = 0;  // that the bandwidth is measured with; 0: several times the last cache
   std::string label;  // what the line of progress begins with
   // Told after every repetition of a prompt. May be null.
   std::function<void(int done, int of)> progress;

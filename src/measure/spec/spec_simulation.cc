@@ -69,6 +69,7 @@ Expected<SimulationReport> simulate_acceptance(const SimulationOptions& options)
   std::iota(verify.rows.begin(), verify.rows.end(), 1);
   verify.contexts = {options.context};
   verify.repeats = options.repeats;
+  verify.memory_mib = options.memory_mib;
   SimulationReport report;
   report.acceptance = options.acceptance;
   report.draft_cost = options.draft_cost;

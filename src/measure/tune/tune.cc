@@ -166,6 +166,7 @@ Expected<TuneReport> tune(const TuneOptions& options) {
   verify.engine = engine;
   verify.rows = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, kMostBatch};
   verify.repeats = options.spec.pass_repeats;
+  verify.memory_mib = options.spec.memory_mib;
   ThreadPool pool(engine.threads > 0 ? engine.threads : default_threads());
   ProfileKey key;
   {
