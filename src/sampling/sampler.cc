@@ -126,7 +126,7 @@ int32_t Sampler::sample(std::span<const float> logits, const SamplingContext& co
 }
 
 void Sampler::ranking(std::span<const float> logits, const SamplingContext& context, int count,
-                      std::vector<ScoredToken>& out) {
+                      std::vector<ScoredToken>& out, double sharpness) {
   out.clear();
   const Prepared prepared = prepare(logits, context);
   const float best = prepared.best.logit;
@@ -136,7 +136,7 @@ void Sampler::ranking(std::span<const float> logits, const SamplingContext& cont
   }
   keys_.reserve(static_cast<size_t>(vocab_));
   if (params_.temperature > 0.0) {
-    const GumbelDraw draw{noise(), context.position(), best, params_.temperature};
+    const GumbelDraw draw{noise(), context.position(), best, params_.temperature / sharpness};
     if (!filters_) return gumbel_top(prepared.logits, count, draw, keys_, out);
     filter_tokens(prepared.logits, best, params_, keys_);
     return gumbel_top(keys_, count, draw, out);

@@ -55,10 +55,11 @@ class Sampler {
   // The `count` tokens that sample() comes closest to choosing, best first (fewer if fewer can
   // come): its own, what it would choose without that one, and so on. Scores: above temperature 0
   // what the draw compares, logit_i / T + gumbel(seed, position, i) less the largest logit / T; at
-  // 0 the log of softmax (logits after bias, mask and penalties). Requires count >= 1. Overwrites
-  // `out`.
+  // 0 the log of softmax (logits after bias, mask and penalties). Above temperature 0 differences
+  // of logits, filtered as ever, are multiplied by `sharpness`, for one who knows them inexactly.
+  // Requires count >= 1, sharpness > 0. Overwrites `out`.
   void ranking(std::span<const float> logits, const SamplingContext& context, int count,
-               std::vector<ScoredToken>& out);
+               std::vector<ScoredToken>& out, double sharpness = 1.0);
 
   // Log-probabilities of the untouched logits (softmax at temperature 1, before bias, penalties and
   // filters, as OpenAI reports them): of `token` first, then of the params().logprobs likeliest,

@@ -323,8 +323,11 @@ TEST_F(DraftModelTest, ProposesTheSameAsOneThatReadsEverythingAnew) {
         }
         const std::vector<int32_t> path = longest_path(tree);
         const size_t before = tokens.size();
-        tokens.insert(tokens.end(), path.begin(), path.begin() + 1 + round % 2);
-        tokens.push_back(round);  // perhaps not drafted
+        const int settled = 1 + round % 2;
+        tokens.insert(tokens.end(), path.begin(), path.begin() + settled);
+        // Perhaps not drafted, but where mistakes would be learned from.
+        const bool learns = temperature > 0.0 && noise == DraftNoise::kTarget;
+        tokens.push_back(learns ? path[static_cast<size_t>(settled)] : round);
         observe(tokens, before);
       }
     }

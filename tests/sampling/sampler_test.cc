@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -172,6 +173,40 @@ TEST(Ranking, BeginsWithWhatIsSampledAndGoesOnWithoutIt) {
         Sampler without(params, 200);
         EXPECT_EQ(ranking[1].id, without.sample(logits, {committed, path, nullptr}));
         params.logit_bias.clear();
+      }
+    }
+  }
+}
+
+// Of one that knows the target's logits too flat: filters are the target's, noise is what it is.
+TEST(Ranking, SharpensLogitsAndLeavesTheNoise) {
+  std::mt19937_64 random(6);
+  std::normal_distribution<float> normal(0.0f, 2.0f);
+  for (const bool filtered : {false, true}) {
+    SamplingParams params = at(0.7);
+    params.top_k = filtered ? 9 : 0;
+    for (params.seed = 0; params.seed < 30; ++params.seed) {
+      std::vector<float> logits(200);
+      for (float& x : logits) x = normal(random);
+      const std::vector<int32_t> committed = {1, 2, 3};
+      const SamplingContext context{committed, {}, nullptr};
+      Sampler sampler(params, 200);
+      std::vector<ScoredToken> ranking;
+      sampler.ranking(logits, context, 4, ranking, 1.7);
+      std::vector<float> ordered = logits;
+      std::ranges::sort(ordered, std::greater<>());
+      std::vector<ScoredToken> expected;
+      for (int32_t id = 0; id < 200; ++id) {
+        const float logit = logits[static_cast<size_t>(id)];
+        if (filtered && logit < ordered[8]) continue;
+        const double scaled = 1.7 * (double{logit} - double{ordered[0]}) / 0.7;
+        expected.push_back({id, scaled + target_gumbel(sampler.noise(), context.position(), id)});
+      }
+      std::ranges::sort(expected, std::greater<>(), &ScoredToken::score);
+      ASSERT_EQ(ranking.size(), 4u);
+      for (size_t i = 0; i < 4; ++i) {
+        EXPECT_EQ(ranking[i].id, expected[i].id);
+        EXPECT_NEAR(ranking[i].score, expected[i].score, 1e-9);
       }
     }
   }

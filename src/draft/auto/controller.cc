@@ -170,7 +170,9 @@ Status Controller::open(const DraftSequence& sequence) {
   state.records.resize(sources_.size());
   const auto nodes = static_cast<size_t>(options_.max_nodes);
   state.tree.nodes.reserve(nodes * sources_.size());
-  for (DraftRecord& record : state.records) {
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    DraftRecord& record = state.records[i];
+    record.noise = UnseenNoise(sequence, *sources_[i].drafter);
     record.tree.nodes.reserve(nodes);
     record.claims.reserve(nodes);
   }
@@ -328,7 +330,7 @@ void Controller::take(size_t index, State& at) {
   DraftRecord& record = at.records[index];
   if (record.tree.empty()) return;
   const TenantRecord& general = at.tenant->value.records[index];
-  calibrate(record, general);
+  calibrate(record, general, at.length);
   if (!may_be_cut(record.tree)) {
     sources_[index].whole = true;
     at.whole = true;

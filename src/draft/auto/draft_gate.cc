@@ -198,6 +198,7 @@ Status Gate::open(const DraftSequence& sequence) {
     tenant.pass_over = lost ? std::min(2 * tenant.pass_over + 1, kMostPassedOver) : 0;
   }
   State& at = states_[sequence.id] = std::move(opened);
+  at.record.noise = UnseenNoise(sequence, inner());
   at.record.tree.nodes.reserve(static_cast<size_t>(options_.max_nodes));
   at.record.claims.reserve(static_cast<size_t>(options_.max_nodes));
   offers_.reserve(states_.size());
@@ -406,7 +407,7 @@ Status Gate::ask(std::span<const DraftRequest> requests) {
     State& at = state(request.id);
     at.claimed = promised(at.record.tree);
     if (at.record.tree.empty()) continue;
-    calibrate(at.record, at.tenant().record);
+    calibrate(at.record, at.tenant().record, request.tokens.size());
     if (may_be_cut(at.record.tree)) continue;
     source_.whole = true;
     if (has_window(at.record.tree) && at.tenant().yield.rounds() == 0) {

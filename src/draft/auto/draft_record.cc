@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/log.h"
@@ -22,6 +23,24 @@ int levels_of(const TokenTree& tree) {
 }
 
 }  // namespace
+
+UnseenNoise::UnseenNoise(const DraftSequence& sequence, const Drafter& drafter) {
+  // Were each chance exact, noise g would make exp(-(1 - p) / p exp(-g)) of it. What is known is a
+  // mean over tokens that are near certain and others that are not, with which the odds rise by as
+  // much less (docs/decisions.md has figures), and the less the nearer temperature comes to 0.
+  constexpr double kWeight = 0.4;
+  const bool counts = sequence.noise == DraftNoise::kTarget && !drafter.needs().noise;
+  key_ = {sequence.sampling.seed, sequence.sampling.choice};
+  weight_ = counts ? std::min(1.0, kWeight * sequence.sampling.temperature) : 0.0;
+}
+
+double UnseenNoise::chance(double usual, uint64_t position, int32_t token) const {
+  constexpr double kMean = 0.5772156649;  // of Gumbel noise
+  if (weight_ == 0.0) return usual;
+  const double noise = target_gumbel(key_, position, token);
+  const double odds = std::exp(weight_ * (noise - kMean)) * usual;
+  return odds / (odds + 1.0 - usual);
+}
 
 double DepthRecord::estimate(int d, const DepthRecord* general) const {
   constexpr double kHopeful = 0.7;
@@ -96,7 +115,7 @@ void ControlledDrafter::forget() {
   warned = was_warned;
 }
 
-void calibrate(DraftRecord& record, const TenantRecord& general) {
+void calibrate(DraftRecord& record, const TenantRecord& general, size_t length) {
   TokenTree& tree = record.tree;
   record.claims.clear();
   for (int i = 0; i < tree.size(); ++i) record.claims.push_back(Calibration::claim(tree, i));
@@ -108,7 +127,9 @@ void calibrate(DraftRecord& record, const TenantRecord& general) {
             : static_cast<double>(tree.nodes[static_cast<size_t>(node.parent)].probability);
     const double stands =
         record.calibration.estimate(record.claims[static_cast<size_t>(i)], &general.calibration);
-    node.probability = static_cast<float>(above * stands);
+    const size_t position = length + static_cast<size_t>(node.depth) - 1;
+    node.probability =
+        static_cast<float>(above * record.noise.chance(stands, position, node.token));
   }
 }
 

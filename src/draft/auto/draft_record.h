@@ -13,8 +13,26 @@
 #include "draft/auto/calibration.h"
 #include "draft/auto/call_time.h"
 #include "draft/drafter.h"
+#include "sampling/noise.h"
 
 namespace aerie {
+
+// The target's noise for a sequence if it counts (the exact rule above temperature 0) and the
+// drafter's own estimates do without it. The target draws the token of the largest log p_i + g_i
+// (sampling/noise.h), so that a token of little noise is drawn less often than others of the same
+// chance.
+class UnseenNoise {
+ public:
+  UnseenNoise() = default;
+  UnseenNoise(const DraftSequence& sequence, const Drafter& drafter);
+
+  // Of a token at a position that stands so often, all noise taken together.
+  double chance(double usual, uint64_t position, int32_t token) const;
+
+ private:
+  NoiseKey key_;
+  double weight_ = 0.0;  // of the noise in the logarithm of the odds; 0: it tells nothing
+};
 
 // How often drafts went on being right, by depth. Counts of the past fade.
 class DepthRecord {
@@ -40,6 +58,7 @@ class DepthRecord {
 
 // One drafter's last draft for one sequence, and how its drafts have fared there.
 struct DraftRecord {
+  UnseenNoise noise;
   TokenTree tree;
   std::vector<Calibration::Claim> claims;  // of each node
   Calibration calibration{60};
@@ -104,8 +123,9 @@ struct ControlledDrafter {
   void forget();
 };
 
-// Puts corrected estimates on the nodes of record.tree, and remembers what the drafter said.
-void calibrate(DraftRecord& record, const TenantRecord& general);
+// Puts corrected estimates on the nodes of record.tree, which follows so many tokens, and remembers
+// what the drafter said.
+void calibrate(DraftRecord& record, const TenantRecord& general, size_t length);
 
 // `truth`: the tokens that came after the root. How many of them the draft had.
 int judge(std::span<const int32_t> truth, DraftRecord& record, TenantRecord& general);

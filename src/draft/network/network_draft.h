@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "draft/drafter.h"
+#include "draft/network/noise_trust.h"
 #include "draft/network/score_calibration.h"
 #include "draft/tree/level_tree.h"
 #include "sampling/sampler.h"
@@ -38,6 +39,7 @@ struct DraftExpansion {
 struct DraftOffer {
   int32_t token;
   double promised;
+  NoiseTrust::Seen seen = {};  // if NetworkDraft::goes_by_noise()
 };
 
 // What follows any node of one depth, for a network that drafts all depths at once.
@@ -54,6 +56,8 @@ struct NetworkDraft {
   bool draws() const {
     return sequence.noise == DraftNoise::kOwn && sequence.sampling.temperature > 0;
   }
+  // Whether its tokens are ranked by logits and the target's own noise.
+  bool goes_by_noise() const { return !draws() && sequence.sampling.temperature > 0; }
   // Behind the tokens of a path from the root; null: any text, as behind a token that is forbidden,
   // which is drafted where the network has no other and behind which nothing stands, and where the
   // constraint is not ready.
@@ -73,6 +77,7 @@ struct NetworkDraft {
   Sampler sampler;
   bool plain;  // ranks_by_logits(), and any text will do
   ScoreCalibration calibration;
+  NoiseTrust trust;
 
   // The draft of this round.
   LevelTree tree;

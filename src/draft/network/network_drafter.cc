@@ -45,7 +45,7 @@ class NetworkDrafter final : public Drafter {
   NetworkDrafter(std::unique_ptr<DraftNetwork> network, const NetworkDrafterOptions& options);
 
   std::string_view method() const override { return options_.method; }
-  const DrafterNeeds& needs() const override { return network_->needs(); }
+  const DrafterNeeds& needs() const override { return needs_; }
   Status open(const DraftSequence& sequence) override;
   void close(SequenceId id) override;
   int reusable(std::span<const int32_t> tokens, int /*drafter*/,
@@ -86,6 +86,7 @@ class NetworkDrafter final : public Drafter {
 
   std::unique_ptr<DraftNetwork> network_;
   NetworkDrafterOptions options_;
+  DrafterNeeds needs_;
   RowOffers rows_;
   StaticTree drawn_shape_, drawn_chain_;
   std::vector<std::unique_ptr<Draft>> drafts_;  // [place]
@@ -99,9 +100,11 @@ NetworkDrafter::NetworkDrafter(std::unique_ptr<DraftNetwork> network,
                                const NetworkDrafterOptions& options)
     : network_(std::move(network)),
       options_(options),
+      needs_(network_->needs()),
       rows_(*network_, options_),
       drawn_shape_(drawn_shape(options)),
       drawn_chain_(first_path(drawn_shape_)) {
+  needs_.noise = true;
   if (network_->depths() > 1) {
     options_.num_steps = std::min(draft_depth(options), network_->depths());
   }
@@ -137,7 +140,9 @@ Status NetworkDrafter::open(const DraftSequence& sequence) {
   draft->expansions.reserve(nodes + 1);
   const auto depths = static_cast<size_t>(network_->depths());
   const size_t ranks = usual_rank_probability().size();
-  draft->offers.reserve(std::max(nodes + ranks, depths * ranks));
+  const size_t beyond = draft->goes_by_noise() ? RowOffers::kRunnersUp : 0;
+  const auto rows = static_cast<size_t>(most_nodes_run(options_)) + 1;
+  draft->offers.reserve(std::max(nodes + ranks + rows * beyond, depths * (ranks + beyond)));
   if (depths > 1) {
     draft->depths.resize(depths);
     for (DraftDepth& depth : draft->depths) depth.children.reserve(ranks);
@@ -402,13 +407,14 @@ void NetworkDrafter::learn(Draft& draft, const DraftCommit& commit) {
   int32_t node = -1;
   for (size_t at = draft.length; at < commit.tokens.size() && at <= end; ++at) {
     const DraftExpansion& here = draft.expansion(node);
-    for (int32_t i = 0; i < here.offers; ++i) {
-      const DraftOffer& offer = draft.offers[static_cast<size_t>(here.first_offer + i)];
+    const auto offers =
+        std::span<const DraftOffer>(draft.offers)
+            .subspan(static_cast<size_t>(here.first_offer), static_cast<size_t>(here.offers));
+    for (const DraftOffer& offer : offers) {
       draft.calibration.judge(offer.promised, offer.token == commit.tokens[at]);
     }
-    if (node < 0 && here.offers > 0) {
-      watch(draft, draft.offers[static_cast<size_t>(here.first_offer)].token == commit.tokens[at]);
-    }
+    if (draft.goes_by_noise()) rows_.learn(draft, offers, commit.tokens[at]);
+    if (node < 0 && !offers.empty()) watch(draft, offers[0].token == commit.tokens[at]);
     node = draft.tree.find_child(node, commit.tokens[at]);
     // The token at `end` is the new root: it is for the next draft to read.
     if (node < 0 || at == end) break;

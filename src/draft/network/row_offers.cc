@@ -8,17 +8,6 @@
 #include "sampling/inverse_cdf.h"
 
 namespace aerie {
-namespace {
-
-// Tokens beyond those that can become children, to see how far ahead the children are.
-constexpr int kRunnersUp = 3;
-
-// How much closer the scores of two tokens have to be than their log-odds of being the target's
-// choice, noise included: with the target's noise in both, what remains unknown is only by how much
-// the network's logits are off.
-constexpr double kNoiseSharpness = 2.0;
-
-}  // namespace
 
 RowOffers::RowOffers(DraftNetwork& network, const NetworkDrafterOptions& options)
     : network_(network), options_(options) {
@@ -29,6 +18,7 @@ RowOffers::RowOffers(DraftNetwork& network, const NetworkDrafterOptions& options
   }
   const size_t ranked = usual_rank_probability().size() + kRunnersUp;
   ranking_.reserve(ranked);
+  seen_.reserve(ranked);
   children_.reserve(ranked);
   taken_.reserve(ranked);
   if (network.follows()) {
@@ -141,26 +131,43 @@ bool RowOffers::take_best(NetworkDraft& draft, int wanted) {
 
 void RowOffers::rank(NetworkDraft& draft, const SamplingContext& context, int wanted) {
   children_.clear();
+  if (draft.goes_by_noise()) return rank_with_noise(draft, context, wanted);
   if (ranked_ && draft.plain) return take_ranked(draft, wanted);
   if (take_best(draft, wanted)) return;
-  const bool noisy = draft.sequence.sampling.temperature > 0;
-  draft.sampler.ranking(target_logits(), context, noisy ? wanted + kRunnersUp : wanted, ranking_);
-  double total = 0.0;
-  const double best = ranking_[0].score;
-  if (noisy) {
-    for (const ScoredToken& token : ranking_) {
-      total += std::exp((token.score - best) * kNoiseSharpness);
-    }
-  }
-  const size_t most = std::min(ranking_.size(), static_cast<size_t>(wanted));
-  for (size_t i = 0; i < most; ++i) {
+  draft.sampler.ranking(target_logits(), context, wanted, ranking_);
+  for (size_t i = 0; i < ranking_.size(); ++i) {
     const ScoredToken& token = ranking_[i];
-    const double share =
-        noisy ? std::exp((token.score - best) * kNoiseSharpness) / total : std::exp(token.score);
-    const double offered = promised(i, share);
+    const double offered = promised(i, std::exp(token.score));
     draft.offers.push_back({token.id, offered});
     children_.push_back({token.id, draft.calibration.estimate(offered)});
   }
+}
+
+// Tokens that do not become children are offered, too: with them one learns what the noise decides.
+void RowOffers::rank_with_noise(NetworkDraft& draft, const SamplingContext& context, int wanted) {
+  const double sharpness = draft.trust.sharpness();
+  draft.sampler.ranking(target_logits(), context, wanted + kRunnersUp, ranking_, sharpness);
+  const double best = ranking_[0].score;
+  double total = 0.0;
+  for (const ScoredToken& token : ranking_) total += draft.trust.odds(best - token.score);
+  for (size_t i = 0; i < ranking_.size(); ++i) {
+    const ScoredToken& token = ranking_[i];
+    const double offered = promised(i, draft.trust.odds(best - token.score) / total);
+    const double noise = target_gumbel(draft.sampler.noise(), context.position(), token.id);
+    draft.offers.push_back({token.id, offered, {(token.score - noise) / sharpness, noise}});
+    if (i >= static_cast<size_t>(wanted)) continue;
+    children_.push_back({token.id, draft.calibration.estimate(offered)});
+  }
+}
+
+void RowOffers::learn(NetworkDraft& draft, std::span<const DraftOffer> offers, int32_t drawn) {
+  seen_.clear();
+  size_t place = offers.size();
+  for (size_t i = 0; i < offers.size(); ++i) {
+    seen_.push_back(offers[i].seen);
+    if (offers[i].token == drawn) place = i;
+  }
+  draft.trust.learn(seen_, place);
 }
 
 int32_t RowOffers::distribution(NetworkDraft& draft, const SamplingContext& context) {

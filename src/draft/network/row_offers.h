@@ -8,6 +8,7 @@
 #include "draft/network/draft_network.h"
 #include "draft/network/network_draft.h"
 #include "draft/network/network_drafter.h"
+#include "draft/network/noise_trust.h"
 #include "draft/tree/level_tree.h"
 #include "sampling/sampler.h"
 
@@ -17,6 +18,10 @@ namespace aerie {
 // the draft's offers and left in children(). Allocates while it is made alone. Not thread-safe.
 class RowOffers {
  public:
+  // Tokens that are offered of a row beyond those that can become children where the target's noise
+  // counts: they show how far ahead the children are.
+  static constexpr int kRunnersUp = 3;
+
   // Both must outlive it.
   RowOffers(DraftNetwork& network, const NetworkDrafterOptions& options);
 
@@ -33,6 +38,8 @@ class RowOffers {
 
   // The best `wanted`, each with its chance of being the target's choice.
   void rank(NetworkDraft& draft, const SamplingContext& context, int wanted);
+  // Of one node's offers that were ranked with the target's noise, which the target drew.
+  void learn(NetworkDraft& draft, std::span<const DraftOffer> offers, int32_t drawn);
   // Of the row, one more of the draft's distributions; its index.
   int32_t distribution(NetworkDraft& draft, const SamplingContext& context);
   // So many children of different tokens from one of them. How many is the shape's, whatever comes
@@ -44,6 +51,7 @@ class RowOffers {
 
  private:
   void take_top();
+  void rank_with_noise(NetworkDraft& draft, const SamplingContext& context, int wanted);
   std::span<const float> all_logits();
   std::span<const float> target_logits();
   int64_t known() const;
@@ -66,6 +74,7 @@ class RowOffers {
   std::vector<int32_t> before_;
   std::vector<float> scattered_, fetched_;
   std::vector<ScoredToken> ranking_;
+  std::vector<NoiseTrust::Seen> seen_;
   std::vector<LevelTree::Child> children_;
   std::vector<int32_t> taken_;
 };

@@ -3,12 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "draft/auto/calibration.h"
 #include "draft/auto/call_time.h"
+#include "sampling/noise.h"
 #include "tests/testing/test_drafters.h"
 
 namespace aerie::controller_test {
@@ -59,6 +61,7 @@ class Speaker final : public test::TestDrafter {
     return {};
   }
   void forget() override { ++forgotten; }
+  void knows_noise(bool knows) { needs_.noise = knows; }
 
   Tokens chain;
   float says = 0.5f;
@@ -146,6 +149,35 @@ TEST_F(ControllerTest, TakesAsManyNodesAsMakeTheMostOfAPass) {
   add({10, 11, 12, 13, 14, 15, 16, 17}, 0.9f);
   start(0.3);
   EXPECT_EQ(propose()[0].size(), 4);
+}
+
+// Of what is as likely, what the target's noise is with, unless drafters have looked at that.
+TEST_F(ControllerTest, GoesByTheNoiseThatDraftersDoWithout) {
+  for (const bool known : {false, true}) {
+    add({10}, 0.5f).knows_noise(known);
+    add({11}, 0.5f).knows_noise(known);
+    start(0.1);
+    int with_noise = 0, against = 0;
+    for (SequenceId id = 1; id <= 40; ++id) {
+      DraftSequence sequence;
+      sequence.id = id;
+      sequence.sampling.temperature = 1.0;
+      sequence.sampling.seed = static_cast<uint64_t>(id);
+      ASSERT_TRUE(controller_->open(sequence).ok());
+      TokenTree tree;
+      DraftRequest request = {id, texts_[0], 1, &tree};
+      ASSERT_TRUE(controller_->propose({&request, 1}).ok());
+      controller_->close(id);
+      if (tree.empty()) continue;
+      const auto noise = [&](int32_t token) {
+        return target_gumbel({sequence.sampling.seed, 0}, texts_[0].size(), token);
+      };
+      const bool is_better = noise(tree.nodes[0].token) >= std::max(noise(10), noise(11));
+      ++(is_better ? with_noise : against);
+    }
+    EXPECT_GT(with_noise, known ? 10 : 30);
+    EXPECT_EQ(against > 10, known) << against;
+  }
 }
 
 TEST_F(ControllerTest, DraftsNothingWhereRowsAreDear) {
