@@ -20,12 +20,13 @@ namespace aerie {
 
 struct ShadowStats;
 
-// What a drafter wants of the target.
+// What a drafter wants of the target's forward passes, and whether others have to allow for its
+// noise.
 struct DrafterNeeds {
   std::vector<int32_t> tap_layers;  // as in ForwardBatch; empty: no taps
   int top_tokens = 0;               // the likeliest so many behind rows of a round (DraftCommit)
   int top_refusals = 0;             // of how many refused nodes too
-  bool noise = false;               // to go by it, estimates and all, where it may (DraftNoise)
+  bool knows_noise = false;  // estimates allow for it themselves, where they may (DraftNoise)
 };
 
 // How proposals will be judged, which decides what a drafter may look at.

@@ -136,7 +136,9 @@ void Sampler::ranking(std::span<const float> logits, const SamplingContext& cont
   }
   keys_.reserve(static_cast<size_t>(vocab_));
   if (params_.temperature > 0.0) {
-    const GumbelDraw draw{noise(), context.position(), best, params_.temperature / sharpness};
+    const double temperature =
+        std::max(params_.temperature / sharpness, std::numeric_limits<double>::min());
+    const GumbelDraw draw{noise(), context.position(), best, temperature};
     if (!filters_) return gumbel_top(prepared.logits, count, draw, keys_, out);
     filter_tokens(prepared.logits, best, params_, keys_);
     return gumbel_top(keys_, count, draw, out);

@@ -378,6 +378,33 @@ TEST_F(DraftModelTest, ReadsAndDraftsByIdsOfItsOwn) {
   }
 }
 
+// Here the target draws what is likeliest, whatever the noise.
+TEST_F(DraftModelTest, LearnsHowFarTheNoiseDecides) {
+  const DraftSequence sequence = sampled(0.5, DraftNoise::kTarget);
+  make(tree_options(1, 1, 1), sequence);
+  EXPECT_TRUE(drafter_->needs().knows_noise);
+  std::vector<int32_t> tokens = test::random_tokens(3, 20, kVocab);
+  int fresh = 0, learned = 0;
+  constexpr int kRounds = 300, kLast = 100;
+  for (int round = 0; round < kRounds; ++round) {
+    const int32_t first = propose(tokens).nodes.at(0).token;
+    const std::vector<float> logits = logits_after(tokens);
+    const auto drawn = static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
+    if (round >= kRounds - kLast) {
+      learned += first == drawn ? 1 : 0;
+      auto own = std::move(drafter_);
+      make(tree_options(1, 1, 1), sequence);
+      fresh += propose(tokens).nodes.at(0).token == drawn ? 1 : 0;
+      drafter_ = std::move(own);
+    }
+    const size_t before = tokens.size();
+    tokens.push_back(drawn);
+    observe(tokens, before);
+  }
+  EXPECT_LT(fresh, kLast * 3 / 4);
+  EXPECT_GT(learned, fresh + kLast / 10);
+}
+
 TEST_F(DraftModelTest, FirstChoicesAreTheChain) {
   for (const double temperature : {0.0, 0.8, 3.0}) {
     const std::vector<int32_t> tokens = test::random_tokens(7, 30, kVocab);

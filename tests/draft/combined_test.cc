@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "tests/testing/test_drafters.h"
 
 namespace aerie::combined_test {
 
@@ -155,6 +158,19 @@ TEST_F(CombinedTest, TreesAreMergedByPrefix) {
   }
   // The likeliest nodes stay where there is no room for all.
   EXPECT_THAT(tokens(propose(*all, 2)), ElementsAre(7, 9));
+}
+
+// Else what a network says of its nodes would be taken for a word without the noise.
+TEST(CommonNeeds, NoiseIsKnownIfAnyKnowsIt) {
+  class Knowing final : public test::TestDrafter {
+   public:
+    Knowing() { needs_.knows_noise = true; }
+  };
+  std::vector<std::unique_ptr<Drafter>> drafters;
+  drafters.push_back(std::make_unique<test::TestDrafter>());
+  EXPECT_FALSE(common_needs(drafters)->knows_noise);
+  drafters.push_back(std::make_unique<Knowing>());
+  EXPECT_TRUE(common_needs(drafters)->knows_noise);
 }
 
 // How proposals came: of which node, with which distribution.

@@ -181,7 +181,7 @@ Expected<DrafterNeeds> common_needs(std::span<const std::unique_ptr<Drafter>> dr
     const DrafterNeeds& own = drafter->needs();
     needs.top_tokens = std::max(needs.top_tokens, own.top_tokens);
     needs.top_refusals = std::max(needs.top_refusals, own.top_refusals);
-    needs.noise = needs.noise || own.noise;
+    needs.knows_noise = needs.knows_noise || own.knows_noise;
     for (const int32_t layer : own.tap_layers) {
       if (std::ranges::count(needs.tap_layers, layer) == 0) needs.tap_layers.push_back(layer);
     }

@@ -26,12 +26,14 @@ int levels_of(const TokenTree& tree) {
 
 UnseenNoise::UnseenNoise(const DraftSequence& sequence, const Drafter& drafter) {
   // Were each chance exact, noise g would make exp(-(1 - p) / p exp(-g)) of it. What is known is a
-  // mean over tokens that are near certain and others that are not, with which the odds rise by as
-  // much less (docs/decisions.md has figures), and the less the nearer temperature comes to 0.
+  // mean over tokens that are near certain and others that are not, so the odds rise less with g
+  // (docs/decisions.md has figures), and the less the nearer temperature comes to 0.
   constexpr double kWeight = 0.4;
-  const bool counts = sequence.noise == DraftNoise::kTarget && !drafter.needs().noise;
-  key_ = {sequence.sampling.seed, sequence.sampling.choice};
-  weight_ = counts ? std::min(1.0, kWeight * sequence.sampling.temperature) : 0.0;
+  const SamplingParams& sampling = sequence.sampling;
+  const bool draws = sampling.temperature > 0.0 && sampling.top_k != 1 && sampling.top_p > 0.0;
+  const bool unseen = sequence.noise == DraftNoise::kTarget && !drafter.needs().knows_noise;
+  key_ = {sampling.seed, sampling.choice};
+  weight_ = draws && unseen ? kWeight * std::min(1.0, sampling.temperature) : 0.0;
 }
 
 double UnseenNoise::chance(double usual, uint64_t position, int32_t token) const {

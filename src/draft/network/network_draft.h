@@ -57,7 +57,9 @@ struct NetworkDraft {
     return sequence.noise == DraftNoise::kOwn && sequence.sampling.temperature > 0;
   }
   // Whether its tokens are ranked by logits and the target's own noise.
-  bool goes_by_noise() const { return !draws() && sequence.sampling.temperature > 0; }
+  bool goes_by_noise() const {
+    return sequence.noise == DraftNoise::kTarget && sequence.sampling.temperature > 0;
+  }
   // Behind the tokens of a path from the root; null: any text, as behind a token that is forbidden,
   // which is drafted where the network has no other and behind which nothing stands, and where the
   // constraint is not ready.

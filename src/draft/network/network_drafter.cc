@@ -104,7 +104,7 @@ NetworkDrafter::NetworkDrafter(std::unique_ptr<DraftNetwork> network,
       rows_(*network_, options_),
       drawn_shape_(drawn_shape(options)),
       drawn_chain_(first_path(drawn_shape_)) {
-  needs_.noise = true;
+  needs_.knows_noise = true;
   if (network_->depths() > 1) {
     options_.num_steps = std::min(draft_depth(options), network_->depths());
   }

@@ -12,9 +12,9 @@ namespace aerie {
 // The target draws the token of the largest log p_i + g_i (sampling/noise.h), and a drafter knows
 // g_i, but of log p_i only its own x_i. How far these are off differs from drafter to drafter, so
 // it is learned: of the tokens that are looked at, token i is the one with a probability
-// proportional to exp(a x_i + w g_i). A drafter that is always right comes to a = w, as large as
-// can be; one that knows nothing to w = 0. a and w are the most likely ones (multinomial logistic
-// regression) of what has been seen, what is older counting less, by a step of Newton's method for
+// proportional to exp(a x_i + w g_i). The less a drafter knows, the smaller is w; one that is
+// always right comes to a = w, as large as can be. They are fit to what has been seen (multinomial
+// logistic regression with a >= w, what is older counting less) by a step of Newton's method for
 // each token. Not thread-safe.
 class NoiseTrust {
  public:
@@ -34,8 +34,9 @@ class NoiseTrust {
   void learn(std::span<const Seen> tokens, size_t drawn) {
     has_erred_ = has_erred_ || drawn > 0;
     if (drawn >= tokens.size()) return;
-    const auto ahead = [&](double of_one, double of_other) {
-      return std::clamp(of_one - of_other, -kFarthest, kFarthest);
+    // Temperatures near 0 put logits at -infinity, of which two are alike.
+    const auto ahead = [](double of_one, double of_other) {
+      return of_one == of_other ? 0.0 : std::clamp(of_one - of_other, -kFarthest, kFarthest);
     };
     double total = 0.0, x = 0.0, g = 0.0, xx = 0.0, xg = 0.0, gg = 0.0;
     for (const Seen& token : tokens) {

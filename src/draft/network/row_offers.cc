@@ -143,7 +143,8 @@ void RowOffers::rank(NetworkDraft& draft, const SamplingContext& context, int wa
   }
 }
 
-// Tokens that do not become children are offered, too: with them one learns what the noise decides.
+// Tokens that do not become children are offered and judged, too: with them one learns what the
+// noise decides.
 void RowOffers::rank_with_noise(NetworkDraft& draft, const SamplingContext& context, int wanted) {
   const double sharpness = draft.trust.sharpness();
   draft.sampler.ranking(target_logits(), context, wanted + kRunnersUp, ranking_, sharpness);

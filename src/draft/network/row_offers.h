@@ -38,7 +38,7 @@ class RowOffers {
 
   // The best `wanted`, each with its chance of being the target's choice.
   void rank(NetworkDraft& draft, const SamplingContext& context, int wanted);
-  // Of one node's offers that were ranked with the target's noise, which the target drew.
+  // What the target drew behind a node with these offers, which were ranked with its noise.
   void learn(NetworkDraft& draft, std::span<const DraftOffer> offers, int32_t drawn);
   // Of the row, one more of the draft's distributions; its index.
   int32_t distribution(NetworkDraft& draft, const SamplingContext& context);

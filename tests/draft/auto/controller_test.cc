@@ -61,7 +61,7 @@ class Speaker final : public test::TestDrafter {
     return {};
   }
   void forget() override { ++forgotten; }
-  void knows_noise(bool knows) { needs_.noise = knows; }
+  void knows_noise(bool knows) { needs_.knows_noise = knows; }
 
   Tokens chain;
   float says = 0.5f;

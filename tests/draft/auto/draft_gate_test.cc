@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "sampling/noise.h"
 #include "tests/testing/test_drafters.h"
 
 namespace aerie::draft_gate_test {
@@ -191,6 +192,33 @@ TEST_F(GateTest, ACheapDrafterIsTakenAtItsWordWhileThatHolds) {
   run(200, {9});
   EXPECT_THAT(tokens(propose()[0]), IsEmpty());
   EXPECT_EQ(speaker.calls, 224);
+}
+
+// What is said without the noise that the target draws with is worth more where that is with it.
+TEST_F(GateTest, GoesByTheNoiseThatTheDrafterDoesWithout) {
+  start({10}, 0.4f, 0.3, 1e-4);
+  for (int i = 0; i < 40; ++i) run(1, i % 5 < 2 ? Tokens{10, 9} : Tokens{9});
+  double least_taken = 100.0, most_left = -100.0;
+  for (SequenceId id = 1; id <= 30; ++id) {
+    DraftSequence sequence;
+    sequence.id = id;
+    sequence.sampling.temperature = 1.0;
+    sequence.sampling.seed = static_cast<uint64_t>(id);
+    ASSERT_TRUE(gate_->open(sequence).ok());
+    TokenTree tree;
+    const Tokens text = {1, 2, 3};
+    DraftRequest request = {id, text, 50, &tree};
+    ASSERT_TRUE(gate_->propose({&request, 1}).ok());
+    gate_->close(id);
+    const double noise = target_gumbel({sequence.sampling.seed, 0}, text.size(), 10);
+    if (tree.empty()) {
+      most_left = std::max(most_left, noise);
+    } else {
+      least_taken = std::min(least_taken, noise);
+    }
+  }
+  EXPECT_GT(least_taken, most_left);
+  EXPECT_TRUE(least_taken < 50.0 && most_left > -50.0);
 }
 
 // Begins whatever it hears of.
