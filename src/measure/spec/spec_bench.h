@@ -29,7 +29,7 @@ struct SpecOptions {
   int pass_context = 256;
   int pass_repeats = 5;
   int64_t memory_mib = 0;  // that the bandwidth is measured with; 0: several times the last cache
-  std::string label;  // what the line of progress begins with
+  std::string label;       // what the line of progress begins with
   // Told after every repetition of a prompt. May be null.
   std::function<void(int done, int of)> progress;
   // Asked all the time: true ends the run with what is complete. May be null.

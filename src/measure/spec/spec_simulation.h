@@ -22,7 +22,7 @@ struct SimulationOptions {
   int context = 256;      // positions behind which passes are timed
   int repeats = 7;
   int64_t memory_mib = 0;  // that the bandwidth is measured with; 0: several times the last cache
-  int replay_tokens = 0;  // of the reply that is replayed; 0: nothing is
+  int replay_tokens = 0;   // of the reply that is replayed; 0: nothing is
   int replay_repeats = 3;
 };
 
