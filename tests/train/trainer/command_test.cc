@@ -28,6 +28,7 @@
 #include "train/data/features/feature_store.h"
 #include "train/data/generate_data.h"
 #include "train/methods/training_methods.h"
+#include "train/nn/autocast.h"
 #include "train/run/evaluate.h"
 #include "train/run/model_card.h"
 #include "train/run/run_log.h"
@@ -254,6 +255,22 @@ TEST_F(Command, ContinuesAHeadAsItIs) {
   EXPECT_THAT(both.status().message(), HasSubstr("--init"));
   const auto none = run("eagle3", "none", {"--continue", path("first")});
   EXPECT_THAT(none.status().message(), HasSubstr("first"));
+}
+
+// Sums in 16 bits are no training.
+TEST_F(Command, MultipliesIn16BitsWhereSumsAreFloats) {
+  const auto losses = [](const std::string& precision) {
+    EXPECT_TRUE(run("medusa", precision, {"--precision", precision, "--log-steps", "1"}).ok());
+    const auto log = RunLog::open(path(precision) + "/log.jsonl", 100);
+    std::vector<double> all;
+    for (const Json& line : log->lines()) {
+      if (line.contains("loss")) all.push_back(line["loss"].get<double>());
+    }
+    return all;
+  };
+  const std::vector<double> floats = losses("float"), bfloats = losses("bf16");
+  ASSERT_FALSE(floats.empty());
+  EXPECT_EQ(floats != bfloats, adds_bfloats_exactly(at::kCPU));
 }
 
 TEST_F(Command, SaysWhatIsWrong) {
