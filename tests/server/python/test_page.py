@@ -412,7 +412,7 @@ def operated(start, tmp_path_factory):
     """A server that takes orders and compares, whose model and class of traffic have names of HTML."""
     key = tmp_path_factory.mktemp("keys") / "admin.key"
     key.write_text("order\n")
-    server = start("--admin-key-file", str(key), "--holdback", "0.5", "--speculate", "ngram",
+    server = start("--admin-key-file", str(key), "--holdback", "0.5", "--speculate", "ngram:gate=0",
                    "--served-model-name", HOSTILE, "--cache-tokens", "8192")
     for number in range(32):
         serving.post(server.url + "/v1/chat/completions", {
