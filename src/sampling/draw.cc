@@ -92,13 +92,13 @@ float hopeless_below(double score, const GumbelDraw& draw) {
   return std::nextafter(static_cast<float>(floor), -std::numeric_limits<float>::infinity());
 }
 
-// Two loops without exits, for the compiler to vectorise.
-AERIE_CLONES bool any_reaches(const float* logits, int count, float floor) {
-  int any = 0;
-  for (int i = 0; i < count; ++i) any |= static_cast<int>(logits[i] >= floor);
-  return any != 0;
+AERIE_CLONES uint32_t largest_top(const uint32_t* tops, int count) {
+  uint32_t best = 0;
+  for (int i = 0; i < count; ++i) best = tops[i] > best ? tops[i] : best;
+  return best;
 }
 
+// A loop without exits, for the compiler to vectorise.
 AERIE_CLONES bool any_may_lead(const float* logits, const uint32_t* tops, int count, float score,
                                float best, float inverse) {
   int any = 0;
@@ -122,10 +122,15 @@ void challenge(std::span<const float> logits, const GumbelDraw& draw, Lead& lead
       known_score = leader.score;
       hopeless = hopeless_below(known_score, draw);
     }
-    if (!any_reaches(block, count, hopeless)) continue;
+    const float largest = largest_logit({block, static_cast<size_t>(count)});
+    if (!(largest >= hopeless)) continue;
     uint32_t tops[kNoiseBlock];
     target_noise_block(draw.key, draw.position, first, tops);
     const float score = static_cast<float>(leader.score);
+    // Not even the largest logit with the largest noise: may_lead() rises with both.
+    if (!may_lead(behind_leader(score, largest, draw.best, inverse), largest_top(tops, count))) {
+      continue;
+    }
     if (!any_may_lead(block, tops, count, score, draw.best, inverse)) continue;
     for (int i = 0; i < count; ++i) {
       if (!may_lead(behind_leader(score, block[i], draw.best, inverse), tops[i])) continue;

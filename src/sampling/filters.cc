@@ -17,12 +17,12 @@ constexpr float kInfinite = std::numeric_limits<float>::infinity();
 constexpr size_t kBlock = 64;
 constexpr uint32_t kSign = 0x80000000;
 
-// Of `count` logits, a multiple of kLanes; NaN is above nothing. Of four independent chains in
-// vectors, since compilers make single numbers of arrays.
+// Of `count` logits, a multiple of kLanes; NaN is above nothing. In chains of vectors, since
+// compilers make single numbers of arrays, as they do of vectors wider than the processor's.
 constexpr size_t kLanes = 64;
 AERIE_CLONES float largest(const float* logits, size_t count) {
-  using Vector = float __attribute__((vector_size(64)));
-  constexpr size_t kChains = 4, kWidth = kLanes / kChains;
+  using Vector = float __attribute__((vector_size(32)));
+  constexpr size_t kWidth = sizeof(Vector) / sizeof(float), kChains = kLanes / kWidth;
   Vector lanes[kChains];
   for (Vector& lane : lanes) lane = Vector{} - kInfinite;
   for (size_t i = 0; i < count; i += kLanes) {
@@ -32,10 +32,13 @@ AERIE_CLONES float largest(const float* logits, size_t count) {
       lanes[chain] = x > lanes[chain] ? x : lanes[chain];
     }
   }
-  float best = -kInfinite;
-  for (const Vector& lane : lanes) {
-    for (size_t i = 0; i < kWidth; ++i) best = lane[i] > best ? lane[i] : best;
+  for (size_t half = kChains / 2; half > 0; half /= 2) {
+    for (size_t i = 0; i < half; ++i) {
+      lanes[i] = lanes[i + half] > lanes[i] ? lanes[i + half] : lanes[i];
+    }
   }
+  float best = lanes[0][0];
+  for (size_t i = 1; i < kWidth; ++i) best = lanes[0][i] > best ? lanes[0][i] : best;
   return best;
 }
 
@@ -122,10 +125,15 @@ float token_key_logit(TokenKey key) {
   return std::bit_cast<float>((ordered & kSign) != 0 ? ordered ^ kSign : ~ordered);
 }
 
-BestToken find_best(std::span<const float> logits) {
+float largest_logit(std::span<const float> logits) {
   const size_t whole = logits.size() / kLanes * kLanes;
   float best = largest(logits.data(), whole);
-  for (size_t i = whole; i < logits.size(); ++i) best = logits[i] > best ? logits[i] : best;
+  for (const float logit : logits.subspan(whole)) best = logit > best ? logit : best;
+  return best;
+}
+
+BestToken find_best(std::span<const float> logits) {
+  const float best = largest_logit(logits);
   if (best == -kInfinite) return {};
 
   for (size_t first = 0;; first += kBlock) {

@@ -18,6 +18,9 @@ TokenKey token_key(float logit, int32_t id);  // requires logit not NaN
 int32_t token_key_id(TokenKey key);
 float token_key_logit(TokenKey key);
 
+// Their largest, NaN left out; -infinity if there is none.
+float largest_logit(std::span<const float> logits);
+
 BestToken find_best(std::span<const float> logits);
 // The same of a row of a pass, whose logits are asked for only if the model has not looked for it.
 BestToken find_best(const ForwardOutputs& outputs, int row);

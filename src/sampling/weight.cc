@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstring>
 #include <limits>
-
-#include "base/clones.h"
 
 namespace aerie {
 namespace {
@@ -21,12 +20,18 @@ constexpr auto kInverseFactorial = [] {
   return table;
 }();
 
-// Eight doubles at a time; each computes what a lone one would. Left to itself the compiler does
-// not vectorise the conversion and the selections.
+// Sums side by side.
 constexpr size_t kDoubles = 8;
-using Doubles = double __attribute__((vector_size(kDoubles * sizeof(double))));
-using Floats = float __attribute__((vector_size(kDoubles * sizeof(float))));
-using Bits = uint64_t __attribute__((vector_size(kDoubles * sizeof(uint64_t))));
+
+// Left to itself the compiler vectorises neither the conversion nor the selections, nor what is
+// wider than the processor's vectors. Each double is what a lone one would be.
+template <size_t Width>
+struct Lanes {
+  // Compilers drop the attribute of an alias that depends on a parameter.
+  typedef double Doubles __attribute__((vector_size(Width * sizeof(double))));
+  typedef float Floats __attribute__((vector_size(Width * sizeof(float))));
+  typedef uint64_t Bits __attribute__((vector_size(Width * sizeof(uint64_t))));
+};
 
 // exp(x) = 2^k exp(r), k the integer nearest to x / log 2 (Cody and Waite's two-part log 2). Adding
 // 1.5 * 2^52 rounds to an integer and leaves it in the low bits. Double and Bit are double and
@@ -52,21 +57,60 @@ template <typename Bit, typename Double>
 }
 
 // Adds the weights of `blocks` times kDoubles logits to `lanes`, each to that of its place.
-AERIE_CLONES void add_weights(const float* logits, size_t blocks, float best, double temperature,
-                              double* lanes) {
-  Doubles sums;
+using AddWeights = void (*)(const float* logits, size_t blocks, float best, double temperature,
+                            double* lanes);
+
+template <size_t Width>
+[[gnu::always_inline]] inline void add_lanes(const float* logits, size_t blocks, float best,
+                                             double temperature, double* lanes) {
+  using Doubles = typename Lanes<Width>::Doubles;
+  constexpr size_t kVectors = kDoubles / Width;
+  Doubles sums[kVectors];
   std::memcpy(&sums, lanes, sizeof(sums));
   for (size_t i = 0; i < blocks; ++i) {
-    Floats block;  // logits may lie anywhere
-    std::memcpy(&block, logits + i * kDoubles, sizeof(block));
-    const Doubles x = __builtin_convertvector(block, Doubles) - static_cast<double>(best);
-    // Dividing by 1 changes nothing, but takes as long as all the rest.
-    Doubles weights;
-    exp_lanes<Bits>(temperature == 1.0 ? x : x / temperature, weights);
-    sums += weights;
+    for (size_t v = 0; v < kVectors; ++v) {
+      typename Lanes<Width>::Floats block;  // logits may lie anywhere
+      std::memcpy(&block, logits + i * kDoubles + v * Width, sizeof(block));
+      const Doubles x = __builtin_convertvector(block, Doubles) - static_cast<double>(best);
+      // Dividing by 1 changes nothing, but takes as long as all the rest.
+      Doubles weights;
+      exp_lanes<typename Lanes<Width>::Bits>(temperature == 1.0 ? x : x / temperature, weights);
+      sums[v] += weights;
+    }
   }
   std::memcpy(lanes, &sums, sizeof(sums));
 }
+
+void add_by_two(const float* logits, size_t blocks, float best, double temperature, double* lanes) {
+  add_lanes<2>(logits, blocks, best, temperature, lanes);
+}
+
+#ifdef __x86_64__
+
+__attribute__((target("avx2"))) void add_by_four(const float* logits, size_t blocks, float best,
+                                                 double temperature, double* lanes) {
+  add_lanes<4>(logits, blocks, best, temperature, lanes);
+}
+
+__attribute__((target("avx512f,avx512dq"))) void add_by_eight(const float* logits, size_t blocks,
+                                                              float best, double temperature,
+                                                              double* lanes) {
+  add_lanes<8>(logits, blocks, best, temperature, lanes);
+}
+
+AddWeights fastest() {
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq")) return add_by_eight;
+  return __builtin_cpu_supports("avx2") ? add_by_four : add_by_two;
+}
+
+#else
+
+AddWeights fastest() {
+  return add_by_two;
+}
+
+#endif
 
 }  // namespace
 
@@ -77,6 +121,7 @@ double exp_nonpositive(double x) {
 }
 
 double sum_weights(std::span<const float> logits, float best, double temperature) {
+  static const AddWeights add_weights = fastest();
   double lanes[kDoubles] = {};
   const size_t blocks = logits.size() / kDoubles;
   add_weights(logits.data(), blocks, best, temperature, lanes);
