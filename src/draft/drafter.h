@@ -26,7 +26,8 @@ struct DrafterNeeds {
   std::vector<int32_t> tap_layers;  // as in ForwardBatch; empty: no taps
   int top_tokens = 0;               // the likeliest so many behind rows of a round (DraftCommit)
   int top_refusals = 0;             // of how many refused nodes too
-  bool knows_noise = false;  // estimates allow for it themselves, where they may (DraftNoise)
+  bool knows_noise = false;    // estimates allow for it themselves, where they may (DraftNoise)
+  bool pays_by_level = false;  // drafts a level at a time, and goes by DraftRequest::least_path
 };
 
 // How proposals will be judged, which decides what a drafter may look at.
@@ -100,6 +101,9 @@ struct DraftRequest {
   TokenTree* tree = nullptr;  // out; arrives cleared
   // No node below this depth will be of use; drafters that pay for depth go no deeper.
   int max_depth = std::numeric_limits<int>::max();
+  // A further level is worth its time behind nodes whose paths are at least that likely, by the
+  // drafter's own estimates.
+  double least_path = 0.0;
   // What the pass has whatever is drafted, beside the roots of the requests: rows, and how many of
   // them bring a token. The same for all requests of a call.
   int other_rows = 0;

@@ -255,6 +255,20 @@ TEST(LevelTree, PathsBelowTheLeastProbabilityAreNotFollowed) {
   EXPECT_THAT(paths_of(tree), ElementsAre(Tokens{1}, Tokens{1, 4}, Tokens{2}));
 }
 
+TEST(LevelTree, NodesOnAPathThatIsTooUnlikelyStayLeaves) {
+  LevelTree level;
+  level.start({.max_nodes = 10, .max_depth = 3, .top_k = 3, .least_path = 0.4});
+  level.expand(-1, Children{{1, 0.7}, {2, 0.2}});
+  level.advance();
+  EXPECT_THAT(level.frontier(), ElementsAre(0));
+  level.expand(0, Children{{4, 0.5}});
+  level.advance();
+  EXPECT_THAT(level.frontier(), IsEmpty());
+  TokenTree tree;
+  level.finish(tree);
+  EXPECT_THAT(paths_of(tree), ElementsAre(Tokens{1}, Tokens{1, 4}, Tokens{2}));
+}
+
 TEST(LevelTree, ProbabilitiesNeverRiseAndWhatIsNoNumberIsNone) {
   LevelTree level;
   level.start({.max_nodes = 10, .max_depth = 2, .top_k = 3});

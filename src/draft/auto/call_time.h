@@ -20,6 +20,8 @@ class CallTime {
   }
   // A level's share of a usual call. 0 while nothing is known, as is what follows.
   double per_level() const { return levels_ > 0.0 ? seconds_ / levels_ : 0.0; }
+  // Of one more.
+  double level() const { return each_; }
   double seconds(double levels) const { return any_ + each_ * levels; }
 
  private:

@@ -33,6 +33,7 @@ constexpr double kGood = 0.95;  // the chance of a node of a draft as good as dr
 double doubted(double probability) {
   return probability * (1.0 - kDoubt * (1.0 - probability));
 }
+constexpr int kMoreRows = 4;  // by which what a further row costs is told
 // Rounds between two looks at a drafter that does not pay.
 constexpr int kLeastPatience = 16;
 constexpr int kMostPatience = 256;
@@ -99,6 +100,7 @@ class Controller final : public Drafter {
     size_t source = 0;
     int depth = 0;  // 0: nobody is asked
     double rate = 0.0;
+    double least_path = 0.0;  // as in DraftRequest
   };
 
   bool is_cheap(const ControlledDrafter& source) const;
@@ -110,7 +112,7 @@ class Controller final : public Drafter {
   bool pays(size_t source, const Tenant& tenant, int sequences) const;
   bool is_left_out(size_t source, const DraftSequence& sequence, Tenant& tenant);
   void let_in(const DraftRequest& request);
-  Status ask(size_t source, std::span<DraftRequest> requests, int max_depth);
+  Status ask(size_t source, std::span<DraftRequest> requests, int max_depth, double least_path);
   void take(size_t source, State& state);
   Plan plan(std::span<const DraftRequest> requests, double rate);
   double look_loss(size_t source, const DraftRequest& request, double rate);
@@ -219,13 +221,15 @@ bool Controller::pays(size_t index, const Tenant& tenant, int sequences) const {
   const TenantRecord& record = tenant.records[index];
   const double count = sequences;
   const double plain = count / cost_.plain(sequences);
-  double tokens = count, reached = 1.0;
+  double tokens = count, reached = 1.0, drafted = 1.0, levels = 0.0;
   for (int depth = 1; depth <= DepthRecord::kDepths; ++depth) {
     reached *= record.depths.estimate(depth - 1, nullptr);
+    if (depth > 1) drafted *= record.levels.estimate(depth - 1, nullptr);
     tokens += count * reached;
-    const double rows = count * (1.0 + record.nodes_per_level * depth);
+    levels += drafted;
+    const double rows = count * (1.0 + record.nodes_per_level * levels);
     const double seconds = cost_.apart(static_cast<int>(rows), sequences) +
-                           source.call.seconds(depth) * std::max(1.0, count / source.batch);
+                           source.call.seconds(levels) * std::max(1.0, count / source.batch);
     if (tokens / seconds > plain * (1.0 + options_.margin)) return true;
   }
   return false;
@@ -287,7 +291,8 @@ bool Controller::could_pay(int roots, int most_nodes) const {
   return false;
 }
 
-Status Controller::ask(size_t index, std::span<DraftRequest> requests, int max_depth) {
+Status Controller::ask(size_t index, std::span<DraftRequest> requests, int max_depth,
+                       double least_path) {
   ControlledDrafter& source = sources_[index];
   source.asked = true;
   for (const DraftRequest& request : requests) tenant_record(request.id, index).idle = 0;
@@ -300,6 +305,8 @@ Status Controller::ask(size_t index, std::span<DraftRequest> requests, int max_d
     DraftRequest& copy = asked_.emplace_back(request);
     copy.tree = &record.tree;
     copy.max_depth = std::min(request.max_depth, max_depth);
+    copy.least_path = least_path;
+    record.asked = source.drafter->needs().pays_by_level ? copy.max_depth : 0;
     copy.ahead = nullptr;  // what is verified is chosen when it is there
   }
   if (asked_.empty()) return {};
@@ -315,7 +322,8 @@ Status Controller::ask(size_t index, std::span<DraftRequest> requests, int max_d
   if (source.time(seconds, asked_, arrears, kCheap * plain)) {
     source.warn_if_dear(plain);
     for (const DraftRequest& request : asked_) {
-      tenant_record(request.id, index).measure(*request.tree);
+      tenant_record(request.id, index)
+          .measure(*request.tree, state(request.id).records[index].asked);
     }
   }
   for (DraftRequest& request : requests) {
@@ -389,29 +397,42 @@ void Controller::plan_for(size_t index, std::span<const DraftRequest> requests, 
   const ControlledDrafter& source = sources_[index];
   const auto count = static_cast<double>(requests.size());
   const int roots = cost_.roots();
-  double tokens = roots, nodes_per_level = 0.0, reading = 0.0;
+  double tokens = roots, nodes_per_level = 0.0, reading = 0.0, onward = 0.0;
   for (const DraftRequest& request : requests) {
-    nodes_per_level += tenant_record(request.id, index).nodes_per_level;
+    const TenantRecord& record = tenant_record(request.id, index);
+    nodes_per_level += record.nodes_per_level / count;
+    onward += record.onward.estimate(DepthRecord::kHopeful) / count;
     const DraftRecord& own = state(request.id).records[index];
     reading += own.arrears(request.tokens.size()) * source.reading_seconds / kReadingRounds;
   }
+  // Levels of the deepest draft, and of all of them.
+  double levels = 0.0, all_levels = 0.0;
   for (int depth = 1; depth <= DepthRecord::kDepths; ++depth) {
-    double gain = 0.0;
+    double gain = 0.0, nobody = 1.0;
     for (const DraftRequest& request : requests) {
       if (request.max_nodes < depth || state(request.id).left_out[index]) continue;
-      const DepthRecord& general = tenant_record(request.id, index).depths;
-      double reached = 1.0;
+      const TenantRecord& record = tenant_record(request.id, index);
+      double reached = 1.0, drafted = 1.0;
       for (int d = 0; d < depth; ++d) {
-        reached *= state(request.id).records[index].depths.estimate(d, &general);
+        reached *= state(request.id).records[index].depths.estimate(d, &record.depths);
+        if (d > 0) drafted *= record.levels.estimate(d, nullptr);
       }
       gain += reached;
+      all_levels += drafted;
+      nobody *= 1.0 - drafted;
     }
     if (gain < 0.01 * count) return;
     tokens += gain;
-    const int rows = roots + static_cast<int>(nodes_per_level * depth);
+    levels += 1.0 - nobody;
+    const int rows = roots + static_cast<int>(nodes_per_level * all_levels);
     const double rate =
-        tokens / (cost_.seconds(rows, roots) + source.call.seconds(depth) + reading);
-    if (rows <= options_.max_rows && rate > best.rate) best = {index, depth, rate};
+        tokens / (cost_.seconds(rows, roots) + source.call.seconds(levels) + reading);
+    if (rows > options_.max_rows || rate <= best.rate) continue;
+    // What a draft that gets to a node has to be worth there for another level and its row.
+    const double row =
+        (cost_.seconds(rows + kMoreRows, roots) - cost_.seconds(rows, roots)) / kMoreRows;
+    const double level = source.call.level() / count;
+    best = {index, depth, rate, std::clamp(rate * (level + row) / onward, 0.0, kGood)};
   }
 }
 
@@ -508,7 +529,7 @@ Status Controller::propose(std::span<DraftRequest> requests) {
       return tenant_record(request.id, i).idle >= kLeastPatience;
     };
     if (source.timed > 0 && full && std::ranges::none_of(requests, was_idle)) continue;
-    AERIE_RETURN_IF_ERROR(ask(i, requests, TreeLimits::kNone));
+    AERIE_RETURN_IF_ERROR(ask(i, requests, TreeLimits::kNone, 0.0));
   }
   const auto sort = [&] {
     for (DraftRequest& request : requests) {
@@ -520,7 +541,7 @@ Status Controller::propose(std::span<DraftRequest> requests) {
   sort();
   const double rate = choose(requests);
   if (const Plan dear = plan(requests, rate); dear.depth > 0) {
-    AERIE_RETURN_IF_ERROR(ask(dear.source, requests, dear.depth));
+    AERIE_RETURN_IF_ERROR(ask(dear.source, requests, dear.depth, dear.least_path));
     sort();
     choose(requests);
   }

@@ -11,6 +11,8 @@
 namespace aerie {
 namespace {
 
+constexpr double kKeepOnward = 1.0 - 1.0 / 200.0;
+
 void fade(double value, double& mean, int64_t count) {
   const double rate = count == 0 ? 1.0 : std::max(0.1, 1.0 / static_cast<double>(count + 1));
   mean += rate * (value - mean);
@@ -45,12 +47,11 @@ double UnseenNoise::chance(double usual, uint64_t position, int32_t token) const
 }
 
 double DepthRecord::estimate(int d, const DepthRecord* general) const {
-  constexpr double kHopeful = 0.7;
   // Sequences differ less than the first few drafts for each: where these had no luck it would not
   // be asked, and nothing would show that it was luck.
   constexpr double kGeneral = 24.0;
   const FadingShare& cell = cells_[static_cast<size_t>(std::min(d, kDepths - 1))];
-  return general == nullptr ? cell.estimate(kHopeful)
+  return general == nullptr ? cell.estimate(hopeful_)
                             : cell.estimate(general->estimate(d, nullptr), kGeneral);
 }
 
@@ -72,9 +73,11 @@ void DepthRecord::grow_old(int depth) {
   if (depth < kDepths) cells_[static_cast<size_t>(depth)].fade(kKeep);
 }
 
-void TenantRecord::measure(const TokenTree& tree) {
-  const int levels = levels_of(tree);
-  if (levels > 0) fade(static_cast<double>(tree.size()) / levels, nodes_per_level, trees++);
+void TenantRecord::measure(const TokenTree& tree, int asked) {
+  const int drafted = levels_of(tree);
+  if (drafted == 0) return;
+  fade(static_cast<double>(tree.size()) / drafted, nodes_per_level, trees++);
+  for (int d = 1; d < asked && d <= drafted; ++d) levels.learn(d, d < drafted);
 }
 
 bool ControlledDrafter::time(double call_seconds, std::span<const DraftRequest> requests,
@@ -154,7 +157,8 @@ int judge(std::span<const int32_t> truth, DraftRecord& record, TenantRecord& gen
       record.calibration.learn(record.claims[static_cast<size_t>(i)], stood);
       general.calibration.learn(record.claims[static_cast<size_t>(i)], stood);
     }
-    if (leaf) return static_cast<int>(d);
+    if (leaf && (d == 0 || static_cast<int>(d) >= record.asked)) return static_cast<int>(d);
+    if (d > 0 && !leaf) general.onward.learn(next >= 0, kKeepOnward);
     record.depths.learn(static_cast<int>(d), next >= 0);
     general.depths.learn(static_cast<int>(d), next >= 0);
     if (next < 0) return static_cast<int>(d);

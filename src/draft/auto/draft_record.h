@@ -38,9 +38,11 @@ class UnseenNoise {
 class DepthRecord {
  public:
   static constexpr int kDepths = 32;
+  static constexpr double kHopeful = 0.7;  // what is believed before there is an outcome
 
   // `horizon`: past outcomes of a depth that count.
-  explicit DepthRecord(double horizon) : keep_(1.0 - 1.0 / horizon) {}
+  explicit DepthRecord(double horizon, double hopeful = kHopeful)
+      : keep_(1.0 - 1.0 / horizon), hopeful_(hopeful) {}
 
   // The chance that depth d + 1 stands where depth d did, d from 0. Where little is known it goes
   // by `general` (may be null).
@@ -52,7 +54,7 @@ class DepthRecord {
   void grow_old(int depth);
 
  private:
-  double keep_;
+  double keep_, hopeful_;
   std::array<FadingShare, kDepths> cells_ = {};
 };
 
@@ -62,7 +64,10 @@ struct DraftRecord {
   TokenTree tree;
   std::vector<Calibration::Claim> claims;  // of each node
   Calibration calibration{60};
+  // Levels that were drafted and stood, given the level above; of a draft that ended by itself
+  // above the depth that was asked for, the next one did not.
   DepthRecord depths{60};
+  int asked = 0;           // that depth; 0: what is not drafted says nothing
   size_t read = 0;         // tokens of the sequence that it knew when it was last asked
   bool is_read = true;     // those were all
   bool looks = false;      // it is asked to see what it is worth, and reads yet
@@ -85,6 +90,9 @@ struct DraftRecord {
 struct TenantRecord {
   Calibration calibration{600};
   DepthRecord depths{100};
+  // Of the same, how often a level was drafted where the one above was.
+  DepthRecord levels{100, 1.0};
+  FadingShare onward;  // how often levels but the first stood, of those drafted behind one that did
   // A fading mean over its trees.
   double nodes_per_level = 1.0;
   int64_t trees = 0;
@@ -92,7 +100,8 @@ struct TenantRecord {
   int idle = 0;
   int patience = 16;
 
-  void measure(const TokenTree& tree);
+  // A draft of at most so many levels; 0: their number says nothing.
+  void measure(const TokenTree& tree, int asked);
 };
 
 // A drafter, and what it costs, over all sequences: of what they say nothing is kept here.

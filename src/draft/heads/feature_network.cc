@@ -43,6 +43,7 @@ class FeatureNetwork final : public DraftNetwork {
   }
   void begin(DraftsAhead* ahead) override;
   int start(int place, std::span<const int32_t> tokens, int run, int depth) override;
+  bool runs_ahead() const override { return most_levels_ > 0; }
   void expect_chain(int place, int rows) override { at(place).expected = rows; }
   int root_rows(int place) const override {
     return at(place).waiting + head_->mask_rows() + block_rows();

@@ -87,6 +87,8 @@ class DraftNetwork {
 
   virtual int unread(int /*place*/) const { return 0; }
 
+  // Whether expect_chain() makes drafts faster.
+  virtual bool runs_ahead() const { return false; }
   // A hint, behind start(): the draft will be a chain of the best logits' tokens, for which `rows`
   // rows are asked for, the root's included, one a run. It may end early or go another way all the
   // same.

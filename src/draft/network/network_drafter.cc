@@ -105,6 +105,7 @@ NetworkDrafter::NetworkDrafter(std::unique_ptr<DraftNetwork> network,
       drawn_shape_(drawn_shape(options)),
       drawn_chain_(first_path(drawn_shape_)) {
   needs_.knows_noise = true;
+  needs_.pays_by_level = network_->depths() == 1 && !network_->runs_ahead();
   if (network_->depths() > 1) {
     options_.num_steps = std::min(draft_depth(options), network_->depths());
   }
@@ -187,6 +188,7 @@ bool NetworkDrafter::activate(DraftRequest& request, Active& active) {
   if (draft.draws()) limits.shape = draft.sequence.trees ? &drawn_shape_ : &drawn_chain_;
   limits.max_nodes = std::min(limits.max_nodes, request.max_nodes);
   limits.max_depth = std::min(limits.max_depth, request.max_depth);
+  if (needs_.pays_by_level) limits.least_path = request.least_path;
   if (request.tokens.empty() || limits.max_nodes <= 0 || limits.max_depth <= 0) return false;
   limits.max_depth =
       network_->start(place, request.tokens, most_nodes_run(options_), limits.max_depth);

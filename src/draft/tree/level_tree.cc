@@ -121,8 +121,9 @@ void LevelTree::advance() {
   if (limits_.shape == nullptr && !limits_.beams) find_entrance();
   for (size_t i = begin; i < nodes_.size(); ++i) {
     const auto node = static_cast<int32_t>(i);
-    const bool runs =
-        limits_.shape == nullptr ? nodes_[i].probability > entrance_ : wanted(node) > 0;
+    const bool runs = limits_.shape == nullptr ? nodes_[i].probability > entrance_ &&
+                                                     nodes_[i].probability >= limits_.least_path
+                                               : wanted(node) > 0;
     if (runs) frontier_.push_back(node);
   }
   if (limits_.shape == nullptr) keep_widest();

@@ -19,6 +19,7 @@ struct LevelLimits {
   int width = 0;                 // the most nodes of a frontier; 0: top_k
   double top_p = 1.0;            // a node gets no child beyond those that cover this probability
   double min_probability = 0.0;  // a path below it is not followed
+  double least_path = 0.0;       // nodes on one below it stay without children
   // The nodes on the paths to the best `width` nodes of the last level, and no others (beam
   // search).
   bool beams = false;

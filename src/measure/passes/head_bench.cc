@@ -80,6 +80,7 @@ class TimedNetwork final : public DraftNetwork {
   int start(int place, std::span<const int32_t> tokens, int run, int depth) override {
     return inner_->start(place, tokens, run, depth);
   }
+  bool runs_ahead() const override { return inner_->runs_ahead(); }
   void expect_chain(int place, int rows) override { inner_->expect_chain(place, rows); }
   int root_rows(int place) const override { return inner_->root_rows(place); }
   void add_root(int place) override { inner_->add_root(place); }

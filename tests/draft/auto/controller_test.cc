@@ -48,6 +48,8 @@ class Speaker final : public test::TestDrafter {
       depths.push_back(std::min<int>(request.max_depth, static_cast<int>(chain.size())));
       float probability = 1.0f;
       for (int i = 0; i < depths.back() && i < request.max_nodes; ++i) {
+        if (needs_.pays_by_level && i > 0 && probability < request.least_path) depths.back() = i;
+        if (depths.back() == i) break;
         probability *= says;
         request.tree->add(chain[static_cast<size_t>(i)], i - 1, sampled, probability);
       }
@@ -61,6 +63,7 @@ class Speaker final : public test::TestDrafter {
     return {};
   }
   void forget() override { ++forgotten; }
+  void pays_by_level() { needs_.pays_by_level = true; }
   void knows_noise(bool knows) { needs_.knows_noise = knows; }
 
   Tokens chain;
@@ -329,6 +332,64 @@ TEST_F(ControllerTest, WhatComesWithAnyCallIsNoPriceOfDepth) {
   };
   EXPECT_EQ(run({10, 9}), 1);
   EXPECT_EQ(run({10, 11, 12, 13, 14, 15, 9}), 6);
+}
+
+// One that says as it goes whether a further level is worth its time goes deep where it is sure,
+// and no further than it pays where it is not.
+TEST_F(ControllerTest, ADearDrafterGoesAsDeepAsItIsSure) {
+  for (const bool by_level : {false, true}) {
+    double now = 0.0;
+    Speaker& dear = add({10, 11, 12, 13, 14, 15}, 0.95f);
+    if (by_level) dear.pays_by_level();
+    dear.clock = &now;
+    dear.takes = 0.1;
+    dear.level_seconds = 0.08;
+    start(0.08, 1.0, 1, timed_by(now));
+    double sure = 0.0, unsure = 0.0;
+    constexpr int kRounds = 400;
+    for (int round = 0; round < kRounds; ++round) {
+      dear.depths.assign(1, 0);
+      const bool is_sure = round % 2 == 0;
+      dear.says = is_sure ? 0.95f : 0.4f;
+      propose();
+      settle(is_sure         ? Tokens{10, 11, 12, 13, 14, 15, 9}
+             : round % 5 < 2 ? Tokens{10, 9}
+                             : Tokens{9});
+      if (round >= kRounds / 2) (is_sure ? sure : unsure) += 4.0 * dear.depths.back() / kRounds;
+    }
+    if (by_level) {
+      EXPECT_GT(sure, 5.5);
+      EXPECT_LT(unsure, 1.5);
+    } else {
+      EXPECT_NEAR(sure, unsure, 0.5);  // it cannot know
+    }
+  }
+}
+
+// Levels that it seldom gets to are neither gained nor paid for: what they promise when they are
+// there is no reason to ask for a first one that does not pay.
+TEST_F(ControllerTest, LevelsThatAreSeldomDraftedCountAsSeldom) {
+  double now = 0.0;
+  Speaker& dear = add({10, 11, 12, 13, 14, 15}, 0.95f);
+  dear.pays_by_level();
+  dear.clock = &now;
+  dear.takes = 0.55;
+  dear.level_seconds = 0.02;
+  start(0.05, 1.0, 1, timed_by(now));
+  const auto run = [&](int rounds, int sure_of_ten) {
+    const int before = dear.calls;
+    for (int round = 0; round < rounds; ++round) {
+      const bool is_sure = round % 10 < sure_of_ten;
+      dear.says = is_sure ? 0.95f : 0.05f;
+      propose();
+      settle(is_sure ? Tokens{10, 11, 12, 13, 14, 15, 9} : Tokens{9});
+    }
+    return dear.calls - before;
+  };
+  run(300, 5);
+  EXPECT_GT(run(300, 5), 250);  // three tokens for 0.9 of a pass
+  run(600, 1);
+  EXPECT_LT(run(300, 1), 60);  // half of one for 0.6
 }
 
 // A prompt's rows make the pass long, and a node no cheaper: what counts is what a node adds, and

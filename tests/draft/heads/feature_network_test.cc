@@ -549,4 +549,44 @@ TEST_F(FeatureNetworkTest, PassesKeepToTheirLimits) {
   }
 }
 
+// A chain ends behind the first node whose path is too unlikely for another level; a head that
+// drafts all levels in one pass saves nothing by it.
+TEST_F(FeatureNetworkTest, LevelsThatAreNotWorthTheirTimeAreNotDrafted) {
+  constexpr int kDepth = 6;
+  for (const bool at_once : {false, true}) {
+    const HeadShape shape = at_once ? HeadShape{.mask_rows = kDepth - 1} : HeadShape{};
+    const NetworkDrafterOptions options = options_of(kDepth, kDepth, 1);
+    const auto drafted = [&](double least_path) {
+      log_ = {};
+      const auto drafter = make_network_drafter(new_network(shape, options), options);
+      EXPECT_EQ(drafter->needs().pays_by_level, !at_once);
+      Text text = make_text(1);
+      DraftSequence sequence;
+      sequence.id = 1;
+      sequence.max_tokens = kLength;
+      EXPECT_TRUE(drafter->open(sequence).ok());
+      const Pass pass(text, 12, 13);
+      EXPECT_TRUE(drafter->observe({&pass.commit, 1}).ok());
+      TokenTree tree;
+      DraftRequest request = {.id = 1,
+                              .tokens = text.known_tokens(),
+                              .max_nodes = 2 * kDepth,
+                              .tree = &tree,
+                              .least_path = least_path};
+      EXPECT_TRUE(drafter->propose({&request, 1}).ok());
+      return tree.nodes;
+    };
+    const std::vector<TokenTree::Node> all = drafted(0.0);
+    ASSERT_EQ(all.size(), size_t{kDepth});
+    EXPECT_EQ(drafted(1.0).size(), at_once ? all.size() : 1);
+    for (size_t end = 1; end < all.size(); ++end) {
+      ASSERT_LT(all[end].probability, all[end - 1].probability);
+      const double between = 0.5 * (all[end - 1].probability + all[end].probability);
+      const std::vector<TokenTree::Node> some = drafted(between);
+      ASSERT_EQ(some.size(), at_once ? all.size() : end + 1);
+      for (size_t i = 0; i < some.size(); ++i) EXPECT_EQ(some[i].token, all[i].token);
+    }
+  }
+}
+
 }  // namespace aerie::test::feature_network_test
