@@ -81,9 +81,13 @@ class Server:
         self.process.wait()
 
 
+def gain_of(rounds):
+    return student.interval([on["output_throughput"] / off["output_throughput"] for off, on in rounds])
+
+
 def summary(args, rounds):
     off, on = zip(*rounds)
-    mean, half = student.interval([b["output_throughput"] / a["output_throughput"] for a, b in rounds])
+    mean, half = gain_of(rounds)
 
     def both(key, unit, digits):
         a, b = (statistics.median(run[key] for run in runs) * unit for runs in (off, on))
@@ -106,6 +110,7 @@ def main():
     parser.add_argument("--ctx", type=int, default=2048)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0, help="of the order of the prompts and of what is drawn")
+    parser.add_argument("--json", action="store_true", help="print the ratio and the rounds' figures as JSON instead")
     args = parser.parse_args()
     if args.rounds < 2:
         parser.error("--rounds: 2 or more, or there is no interval")
@@ -137,7 +142,10 @@ def main():
     finally:
         for server in servers:
             server.stop()
-    print(summary(args, rounds))
+    if args.json:
+        print(json.dumps({"gain": gain_of(rounds), "rounds": [{"off": off, "on": on} for off, on in rounds]}))
+    else:
+        print(summary(args, rounds))
 
 
 if __name__ == "__main__":
