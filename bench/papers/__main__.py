@@ -58,6 +58,7 @@ def add(parser, name):
         parser.add_argument("--seed", type=int, default=1)
     else:
         parser.add_argument("--sets", required=True, type=pathlib.Path, help=", ".join(SETS.values()))
+        parser.add_argument("--only", type=many(str), default=list(SETS), help=f"of {', '.join(SETS)} (all)")
         parser.add_argument("--prompts", type=int, default=16, help="of a set; of `clients`, of a round (16)")
         parser.add_argument("--max-tokens", type=int, default=128)
         parser.add_argument("--temperature", type=many(float), default=[0.0, 1.0] if name == "methods" else [0.0])
@@ -88,9 +89,10 @@ def parsed(words):
     for name, of in TABLES.items():
         add(commands.add_parser(name, help=of.__doc__, description=of.__doc__), name)
     args = parser.parse_args(words)
-    for title in getattr(args, "methods", []):
-        if title not in drafters.HEADS:
-            parser.error(f"--methods {title}: of {', '.join(drafters.HEADS)}")
+    for flag, all_names in (("methods", drafters.HEADS), ("only", SETS)):
+        for name in getattr(args, flag, []):
+            if name not in all_names:
+                parser.error(f"--{flag} {name}: of {', '.join(all_names)}")
     if len(getattr(args, "seeds", [1, 2])) < 2:
         parser.error("--seeds: two or more, or there is no interval")
     if args.table == "ablation" and len(args.variant) < 2:

@@ -20,6 +20,11 @@ SETS = {"MT-bench": "mt-bench/question.jsonl", "HumanEval": "eagle-eval/humaneva
 DEPTHS = 4  # of n-α
 
 
+def chosen(args):
+    """{set: file}"""
+    return {name: pathlib.Path(args.sets) / SETS[name] for name in args.only}
+
+
 def train(runs, args, title, name, seed, data=None, more=()):
     head = drafters.HEADS[title]
     flags = ["--data", data or args.data, "--epochs", args.epochs, "--batch-tokens", args.batch_tokens, "--seed", seed,
@@ -33,8 +38,8 @@ def measure(runs, args, name, methods, temperatures):
     """{temperature: {title: {set: figures}}} of {title: what --speculate takes}; loops are left out of figures. All methods
     of a set are measured in turns, against the same plain replies."""
     found = {temperature: {title: {} for title in methods} for temperature in temperatures}
-    for set_name, file in SETS.items():
-        report = runs.spec(f"{name}/{set_name}", [pathlib.Path(args.sets) / file], methods.values(),
+    for set_name, file in chosen(args).items():
+        report = runs.spec(f"{name}/{set_name}", [file], methods.values(),
                            ["--sample", args.prompts, "--max-tokens", args.max_tokens, "--repeat", args.repeat, "--threads",
                             args.threads, "--temperature", ",".join(f"{value:g}" for value in temperatures)])
         for temperature in temperatures:
@@ -54,6 +59,12 @@ def tau(of_set):
 
 def speed(of_set):
     return of_set["speedup"]["value"]
+
+
+def interval_of(speedup):
+    if speedup["low_95"] is None:  # of one prompt
+        return ""
+    return f" ({speedup['low_95']:.2f}-{speedup['high_95']:.2f})"
 
 
 def n_alpha(of_set, depth):
@@ -80,21 +91,20 @@ def methods(runs, args):
     for temperature, of_methods in figures.items():
         rows = []
         for title, of_sets in of_methods.items():
-            cells = [f"{tau(f):.2f}, {speed(f):.2f} ({f['speedup']['low_95'] or 0:.2f}-{f['speedup']['high_95'] or 0:.2f})"
-                     for f in of_sets.values()]
+            cells = [f"{tau(f):.2f}, {speed(f):.2f}{interval_of(f['speedup'])}" for f in of_sets.values()]
             depths = " ".join(f"{mean(of_sets, lambda f, d=depth: n_alpha(f, d)):.2f}" for depth in range(DEPTHS))
             rows.append([title, *cells, f"{mean(of_sets, tau):.2f}, {mean(of_sets, speed):.2f}", depths])
         text += f"Temperature {temperature:g}: τ, speed-up and its 95 % interval; n-α of depths 1 to {DEPTHS}\n\n"
-        text += tables.table(["", *SETS, "mean", "n-α"], rows) + "\n"
+        text += tables.table(["", *args.only, "mean", "n-α"], rows) + "\n"
         tables.bars(runs.folder / f"methods-{temperature:g}.svg", f"Tokens of a round at temperature {temperature:g}", "τ",
-                    list(SETS), {title: [tau(f) for f in of_sets.values()] for title, of_sets in of_methods.items()})
+                    args.only, {title: [tau(f) for f in of_sets.values()] for title, of_sets in of_methods.items()})
     return text
 
 
 def clients(runs, args):
     """What a server gains: each head at each depth, for each number of clients, on prompts that it has not seen."""
     rows, drawn = [], {}
-    files = [str(pathlib.Path(args.sets) / file) for file in SETS.values()]
+    files = [str(file) for file in chosen(args).values()]
     for depth in args.depths:
         for title, folder in (("EAGLE-3", args.eagle3), ("P-EAGLE", args.p_eagle)):
             gains = []

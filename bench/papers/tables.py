@@ -44,6 +44,7 @@ def _pyplot():
     import matplotlib
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "aerie"  # the same drawing, the same file
+    matplotlib.rcParams["axes.prop_cycle"] = matplotlib.cycler(color=matplotlib.colormaps["tab20"].colors)
     from matplotlib import pyplot
     return pyplot
 
@@ -52,6 +53,6 @@ def _finish(plot, figure, axes, path, title, unit):
     axes.set_title(title)
     axes.set_ylabel(unit)
     axes.axhline(1.0, color="grey", linewidth=0.8)
-    axes.legend(fontsize="small", ncols=2)
+    figure.legend(fontsize="small", loc="outside right upper")
     figure.savefig(path, metadata={"Date": None})
     plot.close(figure)
