@@ -543,7 +543,7 @@ TEST_F(FeatureNetworkTest, PassesKeepToTheirLimits) {
   for (const HeadShape& shape : {HeadShape{}, HeadShape{.mask_rows = 2}, HeadShape{.layers = 0},
                                  HeadShape{.layers = 0, .outputs_of_root = 3}}) {
     const std::vector<int32_t> roomy = trees_with(shape, 200, 64);
-    EXPECT_EQ(trees_with(shape, kHeadSharedRows + 2, 3), roomy);
+    EXPECT_EQ(trees_with(shape, kHeadSharedRows + shape.mask_rows + 1, 3), roomy);
     EXPECT_EQ(trees_with(shape, 25, 4), roomy);
     EXPECT_EQ(trees_with(shape, 40, 7), roomy);
   }
