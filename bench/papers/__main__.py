@@ -46,7 +46,6 @@ def add(parser, name):
     parser.add_argument("--work", required=True, type=pathlib.Path, help="the folder of results")
     parser.add_argument("--aerie", default=ROOT / "build/release/bin/aerie")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--depth", type=int, default=5, help="tokens of a chain, depth of a tree (5)")
     if name in ("heads", "data", "ablation"):
         parser.add_argument("--data", required=True, type=pathlib.Path, help="of `aerie train data`")
         parser.add_argument("--epochs", type=int, default=2)
@@ -62,6 +61,8 @@ def add(parser, name):
         parser.add_argument("--prompts", type=int, default=16, help="of a set; of `clients`, of a round (16)")
         parser.add_argument("--max-tokens", type=int, default=128)
         parser.add_argument("--temperature", type=many(float), default=[0.0, 1.0] if name == "methods" else [0.0])
+    if name in ("methods", "data", "ablation"):
+        parser.add_argument("--depth", type=int, default=5, help="tokens of a chain, depth of a tree (5)")
         parser.add_argument("--repeat", type=int, default=1, help="of a reply; the median counts (1)")
     if name == "methods":
         parser.add_argument("--method", action=Named, default={}, metavar="NAME=SPECULATE", help="one more")

@@ -39,7 +39,7 @@ def measure(runs, args, name, methods, temperatures):
     of a set are measured in turns, against the same plain replies."""
     found = {temperature: {title: {} for title in methods} for temperature in temperatures}
     for set_name, file in chosen(args).items():
-        report = runs.spec(f"{name}/{set_name}", [file], methods.values(),
+        report = runs.spec(f"{name}/{set_name}", file, methods.values(),
                            ["--sample", args.prompts, "--max-tokens", args.max_tokens, "--repeat", args.repeat, "--threads",
                             args.threads, "--temperature", ",".join(f"{value:g}" for value in temperatures)])
         for temperature in temperatures:

@@ -5,7 +5,6 @@ import pathlib
 import subprocess
 import sys
 
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -17,8 +16,8 @@ class Runs:
     """`aerie` of one model, in a folder of results. Each result has the command that made it beside it (NAME.command),
     and another command makes it anew."""
 
-    def __init__(self, aerie, model, folder, flags=()):
-        self.aerie, self.model, self.flags = str(aerie), str(model), list(flags)
+    def __init__(self, aerie, model, folder):
+        self.aerie, self.model = str(aerie), str(model)
         self.folder = pathlib.Path(folder)
 
     def train(self, method, name, flags):
@@ -28,12 +27,11 @@ class Runs:
                    ["train", method, "-m", self.model, "--out", str(folder), *map(str, flags)])
         return folder / "final"
 
-    def spec(self, name, datasets, methods, flags):
+    def spec(self, name, dataset, methods, flags):
         """The figures of `aerie bench spec`."""
         figures = self.folder / f"{name}.json"
-        words = ["bench", "spec", "-m", self.model, *self.flags, "--json", str(figures), *map(str, flags)]
-        for dataset in datasets:
-            words += ["--dataset", str(dataset)]
+        words = ["bench", "spec", "-m", self.model, "--json", str(figures), "--dataset", str(dataset),
+                 *map(str, flags)]
         for method in methods:
             words += ["--method", method]
         self._once(figures, figures.with_suffix(".command"), words)
