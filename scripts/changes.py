@@ -3,18 +3,25 @@
 
   scripts/changes.py base             the commit to compare with
   scripts/changes.py files            the files that differ from it, one a line
-  scripts/changes.py passed NAME ...  0 if the check NAME has passed with these very contents of the files and
-                                      folders that follow, else 1
-  scripts/changes.py keep NAME ...    remembers that it has
-  scripts/changes.py fuzzers NAME ... of these fuzzers the ones that have not passed with what they reach:
-                                      their own source and seeds, and the folders of src/ that these include
-  scripts/changes.py keep-fuzzers NAME ...   remembers that these have
-  scripts/changes.py keep-commit             remembers that the commit passed everything
+  scripts/changes.py passed CHECK PATH ...     0 if the check has passed with these very contents of the files and
+                                               folders that follow, else 1
+  scripts/changes.py keep CHECK PATH ...       remembers that it has
+  scripts/changes.py tests CHECK NAME ...      of these programs of tests/, each an aerie_test(NAME ...), those that have
+                                               not passed the check with what they reach: their sources, the headers of
+                                               tests/ behind them, the folders of src/ that these include, in turn, and
+                                               the data beside them
+  scripts/changes.py keep-tests CHECK NAME ...     remembers that these have
+  scripts/changes.py fuzzers NAME ...          likewise of fuzzers: each with its seeds
+  scripts/changes.py keep-fuzzers NAME ...
+  scripts/changes.py keep-commit      remembers that the commit passed everything
+  scripts/changes.py --self-test      checks itself
 
 The base is AERIE_BASE if that is set, else where the branch left origin/main; on that very commit, the last one
 before it that passed everything on this machine, else the last one that is six hours older than HEAD: what was
 written in one sitting is looked at as a whole.
-What has passed is remembered in $XDG_CACHE_HOME/aerie/passed (~/.cache), for all clones.
+What has passed is remembered in $XDG_CACHE_HOME/aerie/passed (~/.cache), for all clones on this machine, and in
+.ci/passed, which is committed, for all machines: the last contents that each check has passed with. CI=true leaves
+that file alone.
 """
 
 import hashlib
@@ -23,12 +30,16 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "aerie/passed"
+RECORD = ".ci/passed"
 KEPT = 2000  # entries for a check
+BUILD_FILES = ("CMakeLists.txt", "CMakePresets.json", "cmake")
 SITTING_SECONDS = 6 * 3600
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+AERIE_TEST = re.compile(r"\baerie_test\(\s*(\w+)([^()]*)\)")
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 
@@ -38,12 +49,25 @@ def git(*arguments, root=ROOT):
     return done.stdout.decode() if done.returncode == 0 else None
 
 
+def recorded(root=ROOT):
+    """What .ci/passed says: of each check the contents that it passed with."""
+    try:
+        lines = (root / RECORD).read_text(encoding="ascii").splitlines()
+    except FileNotFoundError:
+        return {}
+    return dict(line.split() for line in lines if line and not line.startswith("#"))
+
+
 def entries(name):
-    """What has passed the check, the oldest first."""
+    """What has passed the check on this machine, the oldest first."""
     try:
         return (CACHE / name).read_text(encoding="ascii").split()
     except FileNotFoundError:
         return []
+
+
+def has_passed(name, key, root=ROOT):
+    return key == recorded(root).get(name) or key in entries(name)
 
 
 def remember(name, new):
@@ -52,6 +76,16 @@ def remember(name, new):
     beside = CACHE / f".{name}.{os.getpid()}"
     beside.write_text("\n".join(kept[-KEPT:]) + "\n", encoding="ascii")
     beside.replace(CACHE / name)
+
+
+def record(passed, root=ROOT):
+    """Remembers of each of these checks the contents that it passed with, here and for other machines."""
+    for name, key in passed.items():
+        remember(name, [key])
+    if os.environ.get("CI") != "true":
+        lines = [f"{name} {key}" for name, key in sorted((recorded(root) | passed).items())]
+        text = "# What has passed with which contents: written by scripts/changes.py, to be committed.\n"
+        (root / RECORD).write_text(text + "\n".join(lines) + "\n", encoding="ascii")
 
 
 def digest(paths, root=ROOT):
@@ -104,21 +138,131 @@ def changed_files(since=None, root=ROOT):
     return sorted(changed | set(filter(None, untracked.split("\0"))))
 
 
-def reach_of_fuzzer(name, root=ROOT):
-    """Its source with the headers of tests/ behind it, its seeds, and the folders of src/ that these include."""
-    short = name.removeprefix("fuzz_")
-    reached, todo, folders = set(), [f"tests/fuzz/{short}_fuzz.cc"], set()
+def sources_of(folder, root):
+    return [path for path in sorted((root / folder).rglob("*")) if path.suffix in (".cc", ".h")]
+
+
+def includes(path):
+    return INCLUDE.findall(path.read_text(encoding="utf-8"))
+
+
+def folders_below(folders, root):
+    """These folders of src/ and all that their files include, in turn."""
+    found, todo = set(), list(folders)
+    while todo:
+        folder = todo.pop()
+        if folder not in found:
+            found.add(folder)
+            named = {name.split("/")[0] for path in sources_of(f"src/{folder}", root) for name in includes(path)}
+            todo += [name for name in named if (root / "src" / name).is_dir()]
+    return sorted(f"src/{folder}" for folder in found)
+
+
+def reach(start, root=ROOT):
+    """The files of tests/ that start there, the headers of tests/ behind them with the sources beside these, and the folders
+    of src/ that all these include, in turn."""
+    reached, todo, folders = set(), list(start), set()
     while todo:
         file = todo.pop()
-        if file in reached:
+        if file in reached or not (root / file).is_file():
             continue
         reached.add(file)
-        for header in INCLUDE.findall((root / file).read_text(encoding="utf-8")):
-            if (root / header).is_file():
-                todo.append(header)
-            elif (root / "src" / header).is_file():
-                folders.add("src/" + header.split("/")[0])
-    return [*sorted(reached), f"tests/fuzz/corpus/{short}", *sorted(folders)]
+        for name in includes(root / file):
+            if (root / name).is_file():
+                todo += [name, str(pathlib.Path(name).with_suffix(".cc"))]
+            elif (root / "src" / name).is_file():
+                folders.add(name.split("/")[0])
+    return [*sorted(reached), *folders_below(folders, root), *BUILD_FILES]
+
+
+def reach_of_fuzzer(name, root=ROOT):
+    short = name.removeprefix("fuzz_")
+    return [*reach([f"tests/fuzz/{short}_fuzz.cc"], root), f"tests/fuzz/corpus/{short}"]
+
+
+def programs(root=ROOT):
+    """Of each program that an aerie_test() makes its folder and sources."""
+    found = {}
+    for listing in sorted((root / "tests").rglob("CMakeLists.txt")):
+        folder = listing.parent.relative_to(root)
+        for name, rest in AERIE_TEST.findall(listing.read_text(encoding="utf-8")):
+            words = rest.split()
+            sources = [word for word in words[words.index("SOURCES") + 1 :] if word.endswith(".cc")]
+            if any(word.startswith("$") for word in words):
+                sources = [path.name for path in sources_of(folder, root)]
+            found[name] = (str(folder), [os.path.normpath(folder / source) for source in sources])
+    return found
+
+
+def reach_of_test(name, root=ROOT):
+    known = programs(root)
+    if name not in known:
+        raise SystemExit(f"changes: no CMakeLists.txt of tests/ has an aerie_test({name} ...)")
+    folder, sources = known[name]
+    data = [str(path.relative_to(root)) for path in sorted((root / folder).rglob("*"))
+            if path.is_file() and path.suffix not in (".cc", ".h", ".py")]
+    return [*reach(sources, root), *data]
+
+
+def not_passed(keys, root=ROOT):
+    """The names of these checks that have not passed with these contents."""
+    return [name for name, key in keys.items() if not has_passed(name, key, root)]
+
+
+def keys_of_tests(check, names, root=ROOT):
+    return {f"{check}_{name}": digest(reach_of_test(name, root), root) for name in names}
+
+
+def keys_of_fuzzers(names, root=ROOT):
+    return {name: digest(reach_of_fuzzer(name, root), root) for name in names}
+
+
+PLANTED = {
+    "src/base/a.h": "", "src/base/a.cc": '#include "base/a.h"\n',
+    "src/kv/k.h": '#include "base/a.h"\n', "src/model/m.h": '#include "kv/k.h"\n',
+    "tests/testing/t.h": '#include "tests/testing/u.h"\n', "tests/testing/u.h": "", "tests/testing/u.cc": "",
+    "tests/kv/k_test.cc": '#include "kv/k.h"\n#include "tests/testing/t.h"\n',
+    "tests/kv/CMakeLists.txt": "aerie_test(kv\n  SOURCES k_test.cc ../model/batches.cc\n  DEPS aerie_kv)\n",
+    "tests/kv/other_test.cc": "", "tests/kv/golden.json": "",
+    "tests/model/batches.cc": "", "tests/model/m_test.cc": '#include "model/m.h"\n', "CMakeLists.txt": "",
+}
+# Whether the tests of kv have to run again where this file has changed.
+REACHED = {
+    "src/base/a.cc": True, "src/kv/k.h": True, "tests/testing/u.cc": True, "tests/kv/k_test.cc": True,
+    "tests/model/batches.cc": True, "CMakeLists.txt": True, "tests/kv/golden.json": True,
+    "tests/kv/new.json": True, "tests/kv/other_test.cc": False, "src/model/m.h": False, "tests/model/m_test.cc": False, "README.md": False,
+}
+
+
+def self_test():
+    """Changes a file at a time in a planted tree and sees which of the changes undo that a check has passed."""
+    global CACHE  # pylint: disable=global-statement
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        CACHE = root / "cache"
+        (root / ".ci").mkdir()
+        for name, text in PLANTED.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text, encoding="utf-8")
+        assert git("init", "-q", root=root) is not None
+        os.environ.pop("CI", None)
+        assert not_passed(keys_of_tests("asan", ["kv"], root), root) == ["asan_kv"]
+        record(keys_of_tests("asan", ["kv"], root), root)
+        for remembered in (CACHE / "asan_kv", root / RECORD):  # either is enough
+            for name, expected in REACHED.items():
+                before = (root / name).read_bytes() if (root / name).exists() else None
+                (root / name).write_text("// changed\n", encoding="utf-8")
+                again = not_passed(keys_of_tests("asan", ["kv"], root), root) == ["asan_kv"]
+                assert again == expected, (name, again)
+                (root / name).unlink() if before is None else (root / name).write_bytes(before)
+                assert not not_passed(keys_of_tests("asan", ["kv"], root), root), name
+                assert not_passed(keys_of_tests("tsan", ["kv"], root), root) == ["tsan_kv"]
+            remembered.unlink()
+        assert not_passed(keys_of_tests("asan", ["kv"], root), root) == ["asan_kv"]
+        os.environ["CI"] = "true"
+        record(keys_of_tests("asan", ["kv"], root), root)
+        assert not (root / RECORD).exists()
+    print(f"changes: the self-test tried {len(REACHED)} changes")
 
 
 def main(arguments):
@@ -130,18 +274,22 @@ def main(arguments):
         # Of a tree with changes of its own nothing is known later.
         if not git("status", "--porcelain"):
             remember("commits", git("rev-parse", "HEAD").split())
+    elif arguments == ["--self-test"]:
+        self_test()
     elif arguments[:1] in (["passed"], ["keep"]) and len(arguments) > 2:
         key = digest(arguments[2:])
         if arguments[0] == "passed":
-            return 0 if key in entries(arguments[1]) else 1
-        remember(arguments[1], [key])
+            return 0 if has_passed(arguments[1], key) else 1
+        record({arguments[1]: key})
+    elif arguments[:1] == ["tests"] and len(arguments) > 1:
+        for name in not_passed(keys_of_tests(arguments[1], arguments[2:])):
+            print(name.removeprefix(arguments[1] + "_"))
+    elif arguments[:1] == ["keep-tests"] and len(arguments) > 1:
+        record(keys_of_tests(arguments[1], arguments[2:]))
     elif arguments[:1] == ["fuzzers"]:
-        for name in arguments[1:]:
-            if digest(reach_of_fuzzer(name)) not in entries(name):
-                print(name)
+        print("".join(name + "\n" for name in not_passed(keys_of_fuzzers(arguments[1:]))), end="")
     elif arguments[:1] == ["keep-fuzzers"]:
-        for name in arguments[1:]:
-            remember(name, [digest(reach_of_fuzzer(name))])
+        record(keys_of_fuzzers(arguments[1:]))
     else:
         print(__doc__, file=sys.stderr)
         return 2

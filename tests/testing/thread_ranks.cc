@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <barrier>
 #include <condition_variable>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -20,12 +20,38 @@
 namespace aerie::test {
 
 struct ThreadGroup::Shared {
+  // A barrier whose waiters sleep. Those of std::barrier yield, and a scheduler lets a thread that
+  // yielded come after all others: beside another test a meeting took a time slice.
+  class Meeting {
+   public:
+    explicit Meeting(size_t count) : count_(count) {}
+
+    void arrive_and_wait() {
+      std::unique_lock lock(mutex_);
+      const uint64_t turn = turn_;
+      if (++arrived_ < count_) {
+        all_here_.wait(lock, [&] { return turn_ != turn; });
+        return;
+      }
+      arrived_ = 0;
+      ++turn_;
+      all_here_.notify_all();
+    }
+
+   private:
+    const size_t count_;
+    std::mutex mutex_;
+    std::condition_variable all_here_;
+    size_t arrived_ = 0;
+    uint64_t turn_ = 0;
+  };
+
   Shared(int count, Spoil how)
       : spoil(std::move(how)),
         parts(static_cast<size_t>(count)),
         told(static_cast<size_t>(count)),
         answers(static_cast<size_t>(count)),
-        meet(count) {}
+        meet(static_cast<size_t>(count)) {}
 
   using Messages = std::deque<std::vector<std::byte>>;
 
@@ -35,7 +61,7 @@ struct ThreadGroup::Shared {
   std::condition_variable changed;
   std::vector<Messages> told, answers;
   bool left = false;
-  std::barrier<> meet;
+  Meeting meet;
 };
 
 class ThreadGroup::OfRank final : public Group {
