@@ -1,18 +1,17 @@
 #!/usr/bin/env bash
 # Builds everything and runs the tests.
 #   ./test.sh             release build, all tests, the checks of includes and structure
-#   ./test.sh --full      what every change has to pass: also formatting and, of what changed, the
-#                         fuzzers, the kernels' tests on an emulated Arm processor and the machine code of
-#                         GPUs' kernels; under AddressSanitizer
-#                         and UBSan the tests of what reads foreign bytes or raw memory, under
-#                         ThreadSanitizer those with threads
+#   ./test.sh --full      what every change has to pass: also formatting and, of what changed, the tests of what reads
+#                         foreign bytes or raw memory under AddressSanitizer and UBSan, those with threads under
+#                         ThreadSanitizer, the fuzzers, the machine code of GPUs' kernels, and the kernels' tests on
+#                         an emulated Arm processor
 #   ./test.sh --nightly   all of that for everything, every combination of what by day is combined in pairs,
 #                         clang-tidy, fuzzing for longer, training with PyTorch 2, the Python package under
 #                         AddressSanitizer, and the package in a bare Debian
 #   ./test.sh STAGE...    of --full these alone: addresses (with the fuzzers), threads, gpu, arm
 # What has changed, scripts/changes.py says; what has passed it keeps in .ci/passed, to be committed. Nothing is left
 # out by the clock. Where CI=true a test that is skipped fails the run unless .ci/left_out names it.
-# Needs no input and a network only for what is missing; writes only to build/, dist/, models/ and ~/.cache.
+# Needs no input and a network only for what is missing; writes only to build/, dist/, models/, .ci/passed and ~/.cache.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -38,7 +37,10 @@ case "$#:${1:-}" in
 esac
 
 fuzz_seconds=15
+everything=() # of scripts/changes.py: at night what has passed, too
+fuzzers=""    # pending, as scripts/changes.py writes them
 if $nightly; then
+  everything=(--all)
   fuzz_seconds=120
   export AERIE_NIGHTLY=1 # tests/testing/nightly.h
 fi
@@ -147,8 +149,8 @@ check_tidy() {
   fi
 }
 
-# The programs of the tests that ctest's options name, each test_<name>: by day those that have not passed with what they
-# reach as it is now.
+# Of the programs of the tests that ctest's options name a line "PRESET_NAME DIGEST" each, as scripts/changes.py writes them:
+# by day of those that have not passed with what they reach as it is now.
 pending() { # PRESET CTEST OPTION...
   local preset="$1" listed
   shift
@@ -158,52 +160,50 @@ pending() { # PRESET CTEST OPTION...
     echo "no test is meant by $*" >&2
     return 1
   fi
-  if $nightly; then
-    echo "$listed"
-  else
-    # shellcheck disable=SC2086 # names, one a word
-    scripts/changes.py tests "$preset" $listed
-  fi
+  # shellcheck disable=SC2086 # names, one a word
+  scripts/changes.py "${everything[@]}" tests "$preset" $listed
 }
 
-# Builds and runs them, and builds the other targets.
+# Of the fuzzers likewise.
+pending_fuzzers() {
+  local all
+  all=$(ninja -C build/asan -t targets all | sed -n 's/^\(fuzz_[^:]*\): phony$/\1/p')
+  # shellcheck disable=SC2086 # names, one a word
+  scripts/changes.py "${everything[@]}" fuzzers $all
+}
+
+names() { # LINES: the first words
+  cut -d' ' -f1 <<<"$1" | tr '\n' ' '
+}
+
+# Builds and runs what is pending, and builds the other targets.
 run_pending() { # PRESET "TARGET..." CTEST OPTION...
-  local preset="$1" targets="$2" listed programs
+  local preset="$1" lines programs targets
+  read -ra targets <<<"$2"
   shift 2
-  listed=$(pending "$preset" "$@")
-  read -ra programs <<<"${listed//$'\n'/ }"
+  lines=$(pending "$preset" "$@")
+  read -ra programs <<<"$(names "$lines")"
+  programs=("${programs[@]#"${preset}"_}")
   echo "tests that reach what has changed: ${programs[*]:-none}"
-  read -ra targets <<<"${targets//$'\n'/ } ${programs[*]/#/test_}"
+  targets+=("${programs[@]/#/test_}")
   if ((${#targets[@]} > 0)); then
     build "$preset" "${targets[@]}"
   fi
   if ((${#programs[@]} > 0)); then
     run_tests "$preset" "$@" -R "^($(IFS="|" && echo "${programs[*]}"))(_[0-9]+)?\$"
-    scripts/changes.py keep-tests "$preset" "${programs[@]}"
-  fi
-}
-
-# The fuzzers that have not passed with what they reach as it is now.
-fuzzers() {
-  local all
-  all=$(ninja -C build/asan -t targets all | sed -n 's/^\(fuzz_[^:]*\): phony$/\1/p')
-  if $nightly; then
-    echo "$all"
-  else
-    # shellcheck disable=SC2086 # names, one a word
-    scripts/changes.py fuzzers $all
+    scripts/changes.py keep <<<"$lines"
   fi
 }
 
 test_addresses() {
-  local options=(-LE "$slow_labels") targets
+  local options=(-LE "$slow_labels")
   scripts/configure.sh asan
-  targets=$(fuzzers)
+  fuzzers=$(pending_fuzzers)
   if $nightly; then
-    run_pending asan "$targets" "${options[@]}"
+    run_pending asan "$(names "$fuzzers")" "${options[@]}"
   else
     # A third of the kernels' time is that of the scalar ones, which index what the others do: at night.
-    GTEST_FILTER='-*/reference_*' run_pending asan "$targets" "${options[@]}" -L "$memory_labels"
+    GTEST_FILTER='-*/reference_*' run_pending asan "$(names "$fuzzers")" "${options[@]}" -L "$memory_labels"
   fi
 }
 
@@ -238,7 +238,6 @@ test_aarch64() {
     echo "the instruction sets do not compute the same" >&2
     return 1
   fi
-  scripts/changes.py keep aarch64 "${arm_paths[@]}"
 }
 
 # The device's code as CUDA's compiler takes it, which no GPU is needed for.
@@ -250,7 +249,6 @@ compile_cuda() {
   scripts/cuda/check_sass.py --self-test
   scripts/cuda/check_sass.py --cuobjdump "$toolkit/bin/cuobjdump" --arch sm_80 --arch sm_90 build/cuda/bin/libaerie_cuda.so
   scripts/cuda/check_library.py build/cuda
-  scripts/changes.py keep cuda "${cuda_paths[@]}"
 }
 
 # Training with the LibTorch of PyTorch 2, which GPUs take, on the processor.
@@ -283,16 +281,15 @@ fuzz_one() { # PROGRAM SECONDS
 export -f fuzz_one
 
 fuzz() {
-  local listed targets
-  listed=$(fuzzers)
-  read -ra targets <<<"${listed//$'\n'/ }"
+  local targets
+  read -ra targets <<<"$(names "$fuzzers")"
   echo "fuzzers that reach what has changed: ${targets[*]:-none}"
   if ((${#targets[@]} == 0)); then
     return 0
   fi
   printf '%s\n' "${targets[@]}" |
     xargs -P "$(nproc)" -I{} bash -euo pipefail -c 'fuzz_one "$@"' fuzz_one {} "$fuzz_seconds"
-  scripts/changes.py keep-fuzzers "${targets[@]}"
+  scripts/changes.py keep <<<"$fuzzers"
 }
 
 # What ctest said at its end, once more, since pages of other output may have followed.
@@ -325,20 +322,26 @@ stage_threads() {
 }
 
 stage_gpu() {
-  if ! $nightly && scripts/changes.py passed cuda "${cuda_paths[@]}"; then
+  local line
+  line=$(scripts/changes.py "${everything[@]}" contents cuda "${cuda_paths[@]}")
+  if [[ -z "$line" ]]; then
     same "code of GPUs" "passed with these kernels"
   else
     stage "code of GPUs" compile_cuda
+    scripts/changes.py keep <<<"$line"
   fi
 }
 
 stage_arm() {
+  local line
+  line=$(scripts/changes.py "${everything[@]}" contents aarch64 "${arm_paths[@]}")
   if [[ "$(uname -m)" == aarch64 ]]; then
     same "kernels, aarch64 (emulated)" "this processor is one"
-  elif ! $nightly && scripts/changes.py passed aarch64 "${arm_paths[@]}"; then
+  elif [[ -z "$line" ]]; then
     same "kernels, aarch64 (emulated)" "passed with these kernels and tensors"
   else
     stage "kernels, aarch64 (emulated)" test_aarch64
+    scripts/changes.py keep <<<"$line"
   fi
 }
 

@@ -3,16 +3,15 @@
 
   scripts/changes.py base             the commit to compare with
   scripts/changes.py files            the files that differ from it, one a line
-  scripts/changes.py passed CHECK PATH ...     0 if the check has passed with these very contents of the files and
-                                               folders that follow, else 1
-  scripts/changes.py keep CHECK PATH ...       remembers that it has
-  scripts/changes.py tests CHECK NAME ...      of these programs of tests/, each an aerie_test(NAME ...), those that have
-                                               not passed the check with what they reach: their sources, the headers of
-                                               tests/ behind them, the folders of src/ that these include, in turn, and
-                                               the data beside them
-  scripts/changes.py keep-tests CHECK NAME ...     remembers that these have
+  scripts/changes.py contents CHECK PATH ...   "CHECK DIGEST" if the check has not passed with these very contents of the
+                                               files and folders that follow
+  scripts/changes.py tests CHECK NAME ...      a line "CHECK_NAME DIGEST" for each of these programs of tests/, each an
+                                               aerie_test(NAME ...), that has not passed the check with what it reaches:
+                                               its sources, the headers of tests/ behind them, the folders of src/ that
+                                               these include, in turn, and the data beside them
   scripts/changes.py fuzzers NAME ...          likewise of fuzzers: each with its seeds
-  scripts/changes.py keep-fuzzers NAME ...
+  scripts/changes.py --all contents|tests|fuzzers ...   whether they have passed or not
+  scripts/changes.py keep < LINES     remembers that these, of the lines above, have passed
   scripts/changes.py keep-commit      remembers that the commit passed everything
   scripts/changes.py --self-test      checks itself
 
@@ -194,8 +193,7 @@ def programs(root=ROOT):
     return found
 
 
-def reach_of_test(name, root=ROOT):
-    known = programs(root)
+def reach_of_test(name, known, root=ROOT):
     if name not in known:
         raise SystemExit(f"changes: no CMakeLists.txt of tests/ has an aerie_test({name} ...)")
     folder, sources = known[name]
@@ -205,12 +203,13 @@ def reach_of_test(name, root=ROOT):
 
 
 def not_passed(keys, root=ROOT):
-    """The names of these checks that have not passed with these contents."""
-    return [name for name, key in keys.items() if not has_passed(name, key, root)]
+    """Of these checks with their contents those that have not passed."""
+    return {name: key for name, key in keys.items() if not has_passed(name, key, root)}
 
 
 def keys_of_tests(check, names, root=ROOT):
-    return {f"{check}_{name}": digest(reach_of_test(name, root), root) for name in names}
+    known = programs(root)
+    return {f"{check}_{name}": digest(reach_of_test(name, known, root), root) for name in names}
 
 
 def keys_of_fuzzers(names, root=ROOT):
@@ -246,19 +245,19 @@ def self_test():
             (root / name).write_text(text, encoding="utf-8")
         assert git("init", "-q", root=root) is not None
         os.environ.pop("CI", None)
-        assert not_passed(keys_of_tests("asan", ["kv"], root), root) == ["asan_kv"]
+        assert list(not_passed(keys_of_tests("asan", ["kv"], root), root)) == ["asan_kv"]
         record(keys_of_tests("asan", ["kv"], root), root)
         for remembered in (CACHE / "asan_kv", root / RECORD):  # either is enough
             for name, expected in REACHED.items():
                 before = (root / name).read_bytes() if (root / name).exists() else None
                 (root / name).write_text("// changed\n", encoding="utf-8")
-                again = not_passed(keys_of_tests("asan", ["kv"], root), root) == ["asan_kv"]
+                again = "asan_kv" in not_passed(keys_of_tests("asan", ["kv"], root), root)
                 assert again == expected, (name, again)
                 (root / name).unlink() if before is None else (root / name).write_bytes(before)
                 assert not not_passed(keys_of_tests("asan", ["kv"], root), root), name
-                assert not_passed(keys_of_tests("tsan", ["kv"], root), root) == ["tsan_kv"]
+                assert "tsan_kv" in not_passed(keys_of_tests("tsan", ["kv"], root), root)
             remembered.unlink()
-        assert not_passed(keys_of_tests("asan", ["kv"], root), root) == ["asan_kv"]
+        assert list(not_passed(keys_of_tests("asan", ["kv"], root), root)) == ["asan_kv"]
         os.environ["CI"] = "true"
         record(keys_of_tests("asan", ["kv"], root), root)
         assert not (root / RECORD).exists()
@@ -266,6 +265,13 @@ def self_test():
 
 
 def main(arguments):
+    everything = arguments[:1] == ["--all"]
+    arguments = arguments[1:] if everything else arguments
+
+    def show(keys):
+        for name, key in (keys if everything else not_passed(keys)).items():
+            print(name, key)
+
     if arguments == ["base"]:
         print(base())
     elif arguments == ["files"]:
@@ -276,20 +282,14 @@ def main(arguments):
             remember("commits", git("rev-parse", "HEAD").split())
     elif arguments == ["--self-test"]:
         self_test()
-    elif arguments[:1] in (["passed"], ["keep"]) and len(arguments) > 2:
-        key = digest(arguments[2:])
-        if arguments[0] == "passed":
-            return 0 if has_passed(arguments[1], key) else 1
-        record({arguments[1]: key})
-    elif arguments[:1] == ["tests"] and len(arguments) > 1:
-        for name in not_passed(keys_of_tests(arguments[1], arguments[2:])):
-            print(name.removeprefix(arguments[1] + "_"))
-    elif arguments[:1] == ["keep-tests"] and len(arguments) > 1:
-        record(keys_of_tests(arguments[1], arguments[2:]))
+    elif arguments == ["keep"]:
+        record(dict(line.split() for line in sys.stdin if line.strip()))
+    elif arguments[:1] == ["contents"] and len(arguments) > 2:
+        show({arguments[1]: digest(arguments[2:])})
+    elif arguments[:1] == ["tests"] and len(arguments) > 2:
+        show(keys_of_tests(arguments[1], arguments[2:]))
     elif arguments[:1] == ["fuzzers"]:
-        print("".join(name + "\n" for name in not_passed(keys_of_fuzzers(arguments[1:]))), end="")
-    elif arguments[:1] == ["keep-fuzzers"]:
-        record(keys_of_fuzzers(arguments[1:]))
+        show(keys_of_fuzzers(arguments[1:]))
     else:
         print(__doc__, file=sys.stderr)
         return 2
