@@ -550,6 +550,7 @@ TEST(Service, ConstrainedRepliesKeepToTheirGrammar) {
     EXPECT_THAT(spec.choices, ::testing::Contains(reply->text()));
     if (expected.empty()) expected = reply->tokens();
     EXPECT_EQ(reply->tokens(), expected);
+    if (speculation == 0) continue;  // "auto" goes by the clock
     EXPECT_EQ(end.stats.mean_accepted_length() > 3.0, speculation != 3);
   }
 }
