@@ -202,8 +202,9 @@ test_addresses() {
   if $nightly; then
     run_pending asan "$(names "$fuzzers")" "${options[@]}"
   else
-    # A third of the kernels' time is that of the scalar ones, which index what the others do: at night.
-    GTEST_FILTER='-*/reference_*' run_pending asan "$(names "$fuzzers")" "${options[@]}" -L "$memory_labels"
+    # At night: the scalar kernels, which index what the others do, and families on a device, of which Families.
+    # AreComputedByDevices has a pass and the tests of the kernels the shapes.
+    GTEST_FILTER='-*/reference_*:Families/DeviceFamily.*:Families/DeviceFamilyTree.*' run_pending asan "$(names "$fuzzers")" "${options[@]}" -L "$memory_labels"
   fi
 }
 

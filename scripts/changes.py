@@ -54,7 +54,15 @@ def recorded(root=ROOT):
         lines = (root / RECORD).read_text(encoding="ascii").splitlines()
     except FileNotFoundError:
         return {}
-    return dict(line.split() for line in lines if line and not line.startswith("#"))
+    found = {}
+    for number, line in enumerate(lines, 1):
+        words = line.split()
+        if line.startswith("#") or not words:
+            continue
+        if len(words) != 2 or not re.fullmatch("[0-9a-f]{64}", words[1]):
+            raise SystemExit(f"changes: {RECORD}, line {number} is not CHECK DIGEST; delete it, and the check runs again")
+        found[words[0]] = words[1]
+    return found
 
 
 def entries(name):
@@ -261,6 +269,13 @@ def self_test():
         os.environ["CI"] = "true"
         record(keys_of_tests("asan", ["kv"], root), root)
         assert not (root / RECORD).exists()
+        (root / RECORD).write_text("<<<<<<< HEAD\n", encoding="ascii")
+        try:
+            recorded(root)
+        except SystemExit as error:
+            assert "line 1" in str(error), error
+        else:
+            raise AssertionError("a conflict was taken for a digest")
     print(f"changes: the self-test tried {len(REACHED)} changes")
 
 
