@@ -41,8 +41,6 @@ constexpr Case kCases[] = {
      "scripts/fetch_model.sh gemma3", 1},
 };
 
-// Windows of 500 positions that the vector instructions compute, of four.
-constexpr size_t kWindowsByDay = 2;
 // By day: more than a chunk of attention, which is 256 positions.
 constexpr size_t kFloatPositionsByDay = 300;
 
@@ -91,18 +89,14 @@ Measured measure(const GgufFile& file, const char* golden) {
   // The other vector instructions compute the same bits: tests/kernels/isa_agreement_test.cc.
   TextRunner halves(file, kernels::best_isa());
   TextRunner codes(file, kernels::best_isa(), kernels::KvType::kQ8);
-  std::vector<Window> windows = read_golden(golden);
-  if (!test::nightly()) windows.resize(kWindowsByDay);
   Measured measured;
   measured.eight_bits =
-      difference(halves, codes, windows,
+      difference(halves, codes, read_golden(golden),
                  [&](const Window& window, int position, const std::vector<double>& ours) {
                    add_position(window, position, ours, measured.score);
                  });
   return measured;
 }
-
-const int kPositions = 500 * (test::nightly() ? 4 : static_cast<int>(kWindowsByDay));
 
 class Fidelity : public testing::TestWithParam<Case> {
  protected:
@@ -128,7 +122,7 @@ class Fidelity : public testing::TestWithParam<Case> {
 
 TEST_P(Fidelity, MatchesAnIndependentImplementation) {
   const Score& score = measured().score;
-  ASSERT_EQ(score.positions, kPositions);
+  ASSERT_EQ(score.positions, 2000);
   const double kl = score.kl / score.positions;
   const double perplexity = std::exp(score.loss / score.positions);
   const double golden = std::exp(score.golden_loss / score.positions);
@@ -160,7 +154,7 @@ TEST_P(Fidelity, ACacheOfEightBitsIsCloseToOneOfSixteen) {
   std::printf("mean KL %.6f, perplexity %.4f against %.4f with 16 bits (%+.3f %%)\n", d.mean(),
               d.perplexity(), d.yardstick_perplexity(),
               100.0 * (d.perplexity() / d.yardstick_perplexity() - 1.0));
-  ASSERT_EQ(d.positions, kPositions);
+  ASSERT_EQ(d.positions, 2000);
   EXPECT_LT(d.mean(), 0.01);
   EXPECT_NEAR(d.perplexity() / d.yardstick_perplexity(), 1.0, 0.01);
 }
