@@ -190,38 +190,38 @@ run_pending() { # PRESET "TARGET..." CTEST OPTION...
     build "$preset" "${targets[@]}"
   fi
   if ((${#programs[@]} > 0)); then
-    run_tests "$preset" "$@" -R "^($(IFS="|" && echo "${programs[*]}"))(_[0-9]+)?\$"
+    # Others will not run them: here, too, none may be skipped without a reason.
+    CI=true run_tests "$preset" "$@" -R "^($(IFS="|" && echo "${programs[*]}"))(_[0-9]+)?\$"
     scripts/changes.py keep <<<"$lines"
   fi
 }
 
 test_addresses() {
-  local options=(-LE "$slow_labels")
+  local options=(-LE "$slow_labels") filter='*'
+  if ! $nightly; then
+    options+=(-L "$memory_labels")
+    # At night: the scalar kernels, which index what the others do, and families on a device, each of which has a pass
+    # in Families.AreComputedByDevices, and its shapes in the tests of the kernels.
+    filter='-*/reference_*:Families/DeviceFamily.*:Families/DeviceFamilyTree.*'
+  fi
   scripts/configure.sh asan
   fuzzers=$(pending_fuzzers)
-  if $nightly; then
-    run_pending asan "$(names "$fuzzers")" "${options[@]}"
-  else
-    # At night: the scalar kernels, which index what the others do, and families on a device, of which Families.
-    # AreComputedByDevices has a pass and the tests of the kernels the shapes.
-    GTEST_FILTER='-*/reference_*:Families/DeviceFamily.*:Families/DeviceFamilyTree.*' run_pending asan "$(names "$fuzzers")" "${options[@]}" -L "$memory_labels"
-  fi
+  GTEST_FILTER="$filter" run_pending asan "$(names "$fuzzers")" "${options[@]}"
 }
 
 test_threads() {
+  local filter='*'
+  if ! $nightly; then
+    # At night: FamilyInvariance divides all families' passes among threads; rounds that stop have one.
+    filter='-Models/Families.*:Golden/FamilyCacheTest.*:Drafters/Stop.*'
+  fi
+  launcher=(env TSAN_OPTIONS=halt_on_error=1)
   # Runtimes of this age do not get along with the address layouts of newer kernels.
   if setarch "$(uname -m)" -R true 2>/dev/null; then
-    launcher=(setarch "$(uname -m)" -R)
+    launcher+=(setarch "$(uname -m)" -R)
   fi
   scripts/configure.sh tsan
-  export TSAN_OPTIONS=halt_on_error=1
-  if $nightly; then
-    run_pending tsan "" -L '^threads$'
-  else
-    # FamilyInvariance divides all families' passes among threads; rounds that stop have one.
-    GTEST_FILTER='-Models/Families.*:Golden/FamilyCacheTest.*:Drafters/Stop.*' run_pending tsan "" -L '^threads$'
-  fi
-  unset TSAN_OPTIONS
+  GTEST_FILTER="$filter" run_pending tsan "" -L '^threads$'
   launcher=()
 }
 
@@ -230,7 +230,7 @@ test_aarch64() {
   local digests=build/aarch64/digests
   build release isa_digest
   build aarch64 aerie_core test_kernels test_simt isa_digest
-  run_tests aarch64 -R '^(kernels_[0-9]+|simt)'
+  CI=true run_tests aarch64 -R '^(kernels_[0-9]+|simt)'
   mkdir -p "$digests"
   build/release/bin/isa_digest >"$digests/here"
   qemu-aarch64 -L /usr/aarch64-linux-gnu build/aarch64/bin/isa_digest >"$digests/aarch64"

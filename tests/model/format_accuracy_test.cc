@@ -24,7 +24,7 @@ namespace aerie::format_accuracy_test {
 
 using test::TextRunner;
 
-constexpr size_t kWindowsByDay = 1;
+constexpr size_t kWindowsByDay = 2;
 constexpr const char* kModel = "models/SmolLM2-135M-Instruct.Q4_1.gguf";
 
 // The model with all matrices requantised, where the blocks divide a row: as they are stored then,

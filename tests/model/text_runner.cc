@@ -34,7 +34,7 @@ std::vector<uint32_t> read_ids(std::ifstream& file, size_t count) {
 void log_softmax(std::span<const float> logits, std::vector<double>& out) {
   const float largest = *std::max_element(logits.begin(), logits.end());
   double sum = 0.0;
-  // Exponentials of floats take half as long as those of doubles, and err by less than 1e-7.
+  // Exponentials of floats are cheaper than those of doubles, and err by less than 1e-7.
   for (const float x : logits) sum += double{std::exp(x - largest)};
   const double log_sum = std::log(sum);
   out.resize(logits.size());
