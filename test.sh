@@ -93,11 +93,14 @@ build() { # PRESET [TARGET...]
 }
 
 launcher=() # what ctest is started with
+readonly skipped_too_much=3
 run_tests() { # PRESET [CTEST OPTION...]
   local preset="$1" status=0
   shift
-  "${launcher[@]}" ctest --preset "$preset" --no-tests=error "$@" | tee "build/$preset/ctest.log" || status=$?
-  check_skips "$preset"
+  rm -f "build/$preset/tests.xml"
+  "${launcher[@]}" ctest --preset "$preset" --no-tests=error --output-junit tests.xml "$@" | tee "build/$preset/ctest.log" ||
+    status=$?
+  check_skips "$preset" || return "$skipped_too_much"
   return "$status"
 }
 
@@ -178,7 +181,7 @@ names() { # LINES: the first words
 
 # Builds and runs what is pending, and builds the other targets.
 run_pending() { # PRESET "TARGET..." CTEST OPTION...
-  local preset="$1" lines programs targets
+  local preset="$1" lines programs targets status=0
   read -ra targets <<<"$2"
   shift 2
   lines=$(pending "$preset" "$@")
@@ -191,8 +194,12 @@ run_pending() { # PRESET "TARGET..." CTEST OPTION...
   fi
   if ((${#programs[@]} > 0)); then
     # Others will not run them: here, too, none may be skipped without a reason.
-    CI=true run_tests "$preset" "$@" -R "^($(IFS="|" && echo "${programs[*]}"))(_[0-9]+)?\$"
-    scripts/changes.py keep <<<"$lines"
+    CI=true run_tests "$preset" "$@" -R "^($(IFS="|" && echo "${programs[*]}"))(_[0-9]+)?\$" || status=$?
+    # Whatever failed, the others need not run again.
+    if ((status != skipped_too_much)) && [[ -f "build/$preset/tests.xml" ]]; then
+      scripts/changes.py keep-passed "build/$preset/tests.xml" <<<"$lines"
+    fi
+    return "$status"
   fi
 }
 

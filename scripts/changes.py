@@ -12,6 +12,8 @@
   scripts/changes.py fuzzers NAME ...          likewise of fuzzers: each with its seeds
   scripts/changes.py --all contents|tests|fuzzers ...   whether they have passed or not
   scripts/changes.py keep < LINES     remembers that these, of the lines above, have passed
+  scripts/changes.py keep-passed JUNIT < LINES   remembers it of those lines of tests all of whose tests passed in that
+                                                 run, by the file that ctest --output-junit wrote
   scripts/changes.py keep-commit      remembers that the commit passed everything
   scripts/changes.py --self-test      checks itself
 
@@ -30,6 +32,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "aerie/passed"
@@ -221,6 +224,14 @@ def keys_of_fuzzers(names, root=ROOT):
     return {name: digest(reach_of_fuzzer(name, root), root) for name in names}
 
 
+def passed_in(junit, lines):
+    """Those lines all of whose program's tests, NAME or NAME_1, NAME_2 ..., passed in the run that ctest wrote there."""
+    states = {}
+    for case in xml.etree.ElementTree.parse(junit).getroot().iter("testcase"):
+        states.setdefault(re.sub(r"_[0-9]+$", "", case.get("name")), set()).add(case.get("status"))
+    return {name: key for name, key in lines.items() if states.get(name.split("_", 1)[1]) == {"run"}}
+
+
 PLANTED = {
     "src/base/a.h": "", "src/base/a.cc": '#include "base/a.h"\n',
     "src/kv/k.h": '#include "base/a.h"\n', "src/model/m.h": '#include "kv/k.h"\n',
@@ -274,12 +285,20 @@ def self_test():
             assert "line 1" in str(error), error
         else:
             raise AssertionError("a conflict was taken for a digest")
+        (root / "junit.xml").write_text(
+            '<testsuite><testcase name="kv_1" status="run"/><testcase name="kv_2" status="fail"/><testcase name="model_1" '
+            'status="run"/><testcase name="model_2" status="run"/><testcase name="base" status="notrun"/></testsuite>')
+        lines = {f"asan_{name}": "0" for name in ("kv", "model", "base", "absent")}
+        assert list(passed_in(root / "junit.xml", lines)) == ["asan_model"]
     print(f"changes: the self-test tried {len(REACHED)} changes")
 
 
 def main(arguments):
     everything = arguments[:1] == ["--all"]
     arguments = arguments[1:] if everything else arguments
+
+    def lines():
+        return dict(line.split() for line in sys.stdin if line.strip())
 
     def show(keys):
         for name, key in (keys if everything else not_passed(keys)).items():
@@ -296,7 +315,9 @@ def main(arguments):
     elif arguments == ["--self-test"]:
         self_test()
     elif arguments == ["keep"]:
-        record(dict(line.split() for line in sys.stdin if line.strip()))
+        record(lines())
+    elif arguments[:1] == ["keep-passed"] and len(arguments) == 2:
+        record(passed_in(arguments[1], lines()))
     elif arguments[:1] == ["contents"] and len(arguments) > 2:
         show({arguments[1]: digest(arguments[2:])})
     elif arguments[:1] == ["tests"] and len(arguments) > 2:
