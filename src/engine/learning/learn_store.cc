@@ -79,9 +79,11 @@ LearnStore::LearnStore(LearnStore&& other) noexcept
       older_(std::move(other.older_)),
       number_(other.number_),
       entries_(std::move(other.entries_)),
-      former_(std::move(other.former_)),
       entry_bytes_(other.entry_bytes_),
       written_(other.written_),
+      known_(std::move(other.known_)),
+      waiting_(std::move(other.waiting_)),
+      waiting_bytes_(other.waiting_bytes_),
       counts_(other.counts_),
       next_prompt_(other.next_prompt_),
       prompts_(std::move(other.prompts_)),
@@ -212,34 +214,40 @@ LearnStore::Place LearnStore::place_of(const LearnedReply& reply) {
   return {*number, samples_of_[*number]++};
 }
 
-// What was taken from the prefix cache an earlier reply had computed, which may be here; its bits
-// are those that this one would have had.
-std::vector<uint16_t> LearnStore::all_taps(const LearnedReply& reply) const {
-  const auto width = static_cast<size_t>(feature_width(kind_));
-  const size_t tokens = reply.tokens.size(), reused = static_cast<size_t>(reply.first_row);
-  const size_t rows = reply.taps.size() / width;
-  if (rows == 0 || reused + rows + 1 < tokens) return {};
-  std::vector<uint16_t> taps;
-  taps.reserve(tokens * width);
-  for (const auto* entries : {&entries_, &former_}) {
-    if (reused == 0) break;
-    for (const Entry& one : *entries) {
-      const std::vector<int32_t>& other = one.sample.tokens;
-      if (one.taps.empty() || other.size() <= reused ||
-          !std::equal(other.begin(), other.begin() + static_cast<ptrdiff_t>(reused),
-                      reply.tokens.begin())) {
-        continue;
-      }
-      taps.assign(one.taps.begin(), one.taps.begin() + static_cast<ptrdiff_t>(reused * width));
-      break;
-    }
-    if (!taps.empty()) break;
+// Of a reply here that begins so and goes on; empty if there is none. Whoever computed them got the
+// bits that all get.
+std::vector<uint16_t> LearnStore::first_taps(std::span<const int32_t> tokens) const {
+  const KnownTexts::Place* place = known_.find(tokens);
+  if (place == nullptr) return {};
+  if (place->shard != number_) {
+    auto read = read_first_rows(features_path(place->shard), kind_, place->sample, tokens.size());
+    return read.ok() ? *std::move(read) : std::vector<uint16_t>();
   }
-  if (taps.size() < reused * width) return {};
-  const size_t own = std::min(rows, tokens - reused) * width;
-  taps.insert(taps.end(), reply.taps.begin(), reply.taps.begin() + static_cast<ptrdiff_t>(own));
-  taps.resize(tokens * width, 0);
-  return taps;
+  const auto entry =
+      std::ranges::find(entries_, place->sample,
+                        [](const Entry& one) -> const std::string& { return one.sample.id; });
+  if (entry == entries_.end()) return {};
+  const auto values =
+      static_cast<ptrdiff_t>(tokens.size() * static_cast<size_t>(feature_width(kind_)));
+  return {entry->taps.begin(), entry->taps.begin() + values};
+}
+
+// Puts together what it read itself and what it took from the prefix cache, if that is known.
+bool LearnStore::complete(Waiting& one) const {
+  const std::vector<int32_t>& tokens = one.entry.sample.tokens;
+  const auto reused = static_cast<size_t>(one.first_row);
+  std::vector<uint16_t> taps;
+  if (reused > 0) {
+    taps = first_taps(std::span(tokens).first(reused));
+    if (taps.empty()) return false;
+  }
+  const auto width = static_cast<size_t>(feature_width(kind_));
+  const size_t own = std::min(one.taps.size(), (tokens.size() - reused) * width);
+  taps.reserve(tokens.size() * width);
+  taps.insert(taps.end(), one.taps.begin(), one.taps.begin() + static_cast<ptrdiff_t>(own));
+  taps.resize(tokens.size() * width, 0);
+  one.entry.taps = std::move(taps);
+  return true;
 }
 
 Status LearnStore::add(LearnedReply reply) {
@@ -247,9 +255,9 @@ Status LearnStore::add(LearnedReply reply) {
   if (reply.tokens.size() > most) reply.tokens.resize(most);
   const auto prompt = static_cast<size_t>(reply.prompt_length);
   if (prompt < 1 || reply.tokens.size() <= prompt) return {};
-  Entry entry;
+  Waiting one;
   const Place place = place_of(reply);
-  Sample& sample = entry.sample;
+  Sample& sample = one.entry.sample;
   sample.prompt = place.number;
   sample.index = place.index;
   sample.id = sample_id(place.number, place.index);
@@ -259,9 +267,39 @@ Status LearnStore::add(LearnedReply reply) {
   sample.finish = reply.finish == FinishReason::kStop ? FinishReason::kStop : FinishReason::kLength;
   sample.mask.assign(prompt, 0);
   sample.mask.resize(reply.tokens.size(), 1);
-  entry.taps = all_taps(reply);
   sample.tokens = std::move(reply.tokens);
-  return add(std::move(entry));
+  const auto width = static_cast<size_t>(feature_width(kind_)),
+             first = static_cast<size_t>(reply.first_row);
+  const size_t rows = reply.taps.size() / width, tokens = sample.tokens.size();
+  // Of one with a gap nothing can be made.
+  if (rows == 0 || first >= tokens || first + rows + 1 < tokens) return add(std::move(one.entry));
+  one.first_row = reply.first_row;
+  one.taps = std::move(reply.taps);
+  return add(std::move(one));
+}
+
+Status LearnStore::add(Waiting one) {
+  if (!complete(one)) {
+    const size_t bytes = one.taps.size() * sizeof(uint16_t);
+    if (waiting_bytes_ + bytes > static_cast<size_t>(kShardBytes)) return add(std::move(one.entry));
+    waiting_bytes_ += bytes;
+    waiting_.push_back(std::move(one));
+    return {};
+  }
+  Status status = add(std::move(one.entry));
+  // Each that is found may be what others wait for.
+  for (size_t i = 0; i < waiting_.size();) {
+    if (!complete(waiting_[i])) {
+      ++i;
+      continue;
+    }
+    Entry entry = std::move(waiting_[i].entry);
+    waiting_bytes_ -= waiting_[i].taps.size() * sizeof(uint16_t);
+    waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
+    if (Status next = add(std::move(entry)); !next.ok()) status = std::move(next);
+    i = 0;
+  }
+  return status;
 }
 
 Status LearnStore::add(Entry entry) {
@@ -272,9 +310,10 @@ Status LearnStore::add(Entry entry) {
   const int64_t bytes = static_cast<int64_t>(entry.sample.tokens.size() * 7 + 200) + taps();
   Status status;
   if (entry_bytes_ > 0 && entry_bytes_ + bytes > std::min(kShardBytes, share)) {
-    status = flush();
+    status = write_entries();
     begin_shard();
   }
+  if (!entry.taps.empty()) known_.add(entry.sample.tokens, {number_, entry.sample.id});
   entries_.push_back(std::move(entry));
   entry_bytes_ += bytes;
   return status;
@@ -283,12 +322,13 @@ Status LearnStore::add(Entry entry) {
 // What earlier flushes wrote stays, whether or not the last one went well.
 void LearnStore::begin_shard() {
   counts_.thrown_away += static_cast<int64_t>(entries_.size() - written_);
-  former_ = std::move(entries_);
   entries_.clear();
   const std::string answers = answers_path(number_), features = features_path(number_);
   if (is_there(answers) || is_there(features)) {
     older_.push_back({number_, file_bytes(answers) + file_bytes(features)});
     ++number_;
+  } else {
+    known_.forget(number_);
   }
   entry_bytes_ = 0;
   written_ = 0;
@@ -302,6 +342,7 @@ Status LearnStore::make_room(int64_t bytes) {
     // So that no reader finds answers whose features are gone.
     AERIE_RETURN_IF_ERROR(remove_file(answers_path(oldest.number)));
     AERIE_RETURN_IF_ERROR(remove_file(features_path(oldest.number)));
+    known_.forget(oldest.number);
     total -= oldest.bytes;
     older_.erase(older_.begin());
   }
@@ -330,13 +371,23 @@ Status LearnStore::write_shard() {
   return write_file(answers_path(number_), lines, kOwnerAlone);
 }
 
-Status LearnStore::flush() {
+Status LearnStore::write_entries() {
   if (written_ == entries_.size()) return {};
   AERIE_RETURN_IF_ERROR(make_room(entry_bytes_));
   AERIE_RETURN_IF_ERROR(write_shard());
   counts_.kept += static_cast<int64_t>(entries_.size() - written_);
   written_ = entries_.size();
   return {};
+}
+
+Status LearnStore::flush() {
+  Status status;
+  waiting_bytes_ = 0;
+  for (Waiting& one : std::exchange(waiting_, {})) {
+    if (Status added = add(std::move(one.entry)); !added.ok()) status = std::move(added);
+  }
+  Status written = write_entries();
+  return written.ok() ? status : written;
 }
 
 }  // namespace aerie

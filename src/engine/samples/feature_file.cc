@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
@@ -116,6 +117,22 @@ SafetensorsEntry feature_entry(const FeatureKind& kind, const std::string& id, i
   return {id,
           SafetensorsType::kBF16,
           {tokens, static_cast<int64_t>(kind.tap_layers.size()), kind.hidden}};
+}
+
+Expected<std::vector<uint16_t>> read_first_rows(const std::string& path, const FeatureKind& kind,
+                                                const std::string& sample, size_t rows) {
+  AERIE_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::open(path));
+  const SafetensorsTensor* tensor = file.find(sample);
+  if (tensor == nullptr) return broken(file, fmt::format("there is no sample {}", sample));
+  AERIE_RETURN_IF_ERROR(check(file, *tensor, kind));
+  std::vector<uint16_t> out(rows * static_cast<size_t>(feature_width(kind)));
+  const size_t bytes = out.size() * sizeof(uint16_t);
+  if (tensor->data.size() < bytes) {
+    return broken(file, fmt::format("sample {} has fewer than {} tokens", sample, rows));
+  }
+  if (bytes > 0) std::memcpy(out.data(), tensor->data.data(), bytes);
+  AERIE_RETURN_IF_ERROR(file.check());
+  return out;
 }
 
 Status check_kind(const FeatureFiles& there, const std::string& folder, const FeatureKind& wanted) {

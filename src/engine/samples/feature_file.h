@@ -48,6 +48,11 @@ struct FeatureFiles {
   static Expected<FeatureFiles> open(const std::string& folder, bool served = false);
 };
 
+// bfloat16 [rows][taps][hidden] of a sample's first tokens. kNotFound, kInvalidData if the file has
+// not so many of it.
+Expected<std::vector<uint16_t>> read_first_rows(const std::string& path, const FeatureKind& kind,
+                                                const std::string& sample, size_t rows);
+
 // kInvalidArgument if what is there is of other layers or of another model.
 Status check_kind(const FeatureFiles& there, const std::string& folder, const FeatureKind& wanted);
 

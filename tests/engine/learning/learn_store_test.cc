@@ -167,6 +167,86 @@ TEST(LearnStore, WhatWasReusedIsThatOfTheEarlierReply) {
   EXPECT_FALSE((*source)->has(data.samples[2]));
 }
 
+// learned_reply() with another seed of its own and rows that are all `value`.
+LearnedReply reply_of(int seed, int tokens, int reused, uint16_t value) {
+  LearnedReply out = learned_reply(seed, 3, tokens, reused);
+  out.seed = value;
+  std::ranges::fill(out.taps, value);
+  return out;
+}
+
+const Sample& sample_of(const Dataset& data, uint64_t seed) {
+  const auto found = std::ranges::find(data.samples, seed, &Sample::seed);
+  EXPECT_NE(found, data.samples.end()) << seed;
+  return *found;
+}
+
+bool has_features(const std::string& folder, const Sample& sample) {
+  const auto source = stored_features(folder, kLayers);
+  EXPECT_TRUE(source.ok()) << source.status().message();
+  return source.ok() && (*source)->has(sample);
+}
+
+TEST(LearnStore, WhatWasReusedMayLieInAnyShard) {
+  const Scratch scratch;
+  const std::string folder = scratch.path("learn");
+  LearnStore store = learned_store(folder, LearnStore::kLeastBytes);
+  int others = 100;
+  const auto add_others = [&](int count) {
+    for (const int end = others + count; others < end; ++others) {
+      ASSERT_TRUE(store.add(learned_reply(others, 100, 2000)).ok());
+    }
+  };
+  ASSERT_TRUE(store.add(reply_of(1, 7, 0, 8)).ok());
+  add_others(60);
+  ASSERT_TRUE(store.add(reply_of(1, 10, 5, 9)).ok());
+  ASSERT_TRUE(store.flush().ok());
+  EXPECT_GE(shards_in(folder), 4U);
+  {
+    const Dataset data = learned_data(folder);
+    EXPECT_THAT(first_of_rows(folder, sample_of(data, 9)),
+                ElementsAre(8, 8, 8, 8, 8, 9, 9, 9, 9, 0));
+  }
+  // Of what has gone nothing is known, nor of a shard that others removed.
+  add_others(300);
+  ASSERT_TRUE(store.add(reply_of(1, 12, 5, 10)).ok());
+  ASSERT_TRUE(store.add(reply_of(2, 7, 0, 11)).ok());
+  add_others(30);
+  ASSERT_TRUE(store.flush().ok());
+  for (const std::string& name : names_in(folder)) {
+    if (name.starts_with("features-")) {
+      ASSERT_TRUE(fs::remove(fs::path(folder) / name));
+    }
+  }
+  ASSERT_TRUE(store.add(reply_of(2, 12, 5, 12)).ok());
+  ASSERT_TRUE(store.flush().ok());
+  const Dataset data = learned_data(folder);
+  EXPECT_FALSE(has_features(folder, sample_of(data, 10)));
+  EXPECT_FALSE(has_features(folder, sample_of(data, 12)));
+}
+
+TEST(LearnStore, WhatEndsLaterIsWaitedForUntilAFlush) {
+  const Scratch scratch;
+  const std::string folder = scratch.path("learn");
+  LearnStore store = learned_store(folder);
+  // The second goes on from the third, and the first from the second.
+  ASSERT_TRUE(store.add(reply_of(1, 12, 8, 7)).ok());
+  ASSERT_TRUE(store.add(reply_of(1, 10, 5, 8)).ok());
+  ASSERT_TRUE(store.add(reply_of(1, 7, 0, 9)).ok());
+  ASSERT_TRUE(store.add(reply_of(2, 10, 5, 10)).ok());
+  ASSERT_TRUE(store.flush().ok());
+  EXPECT_EQ(store.counts().kept, 4);
+  ASSERT_TRUE(store.add(reply_of(2, 7, 0, 11)).ok());
+  ASSERT_TRUE(store.flush().ok());
+  const Dataset data = learned_data(folder);
+  ASSERT_EQ(data.samples.size(), 5U);
+  EXPECT_THAT(first_of_rows(folder, sample_of(data, 7)),
+              ElementsAre(9, 9, 9, 9, 9, 8, 8, 8, 7, 7, 7, 0));
+  EXPECT_THAT(first_of_rows(folder, sample_of(data, 8)), ElementsAre(9, 9, 9, 9, 9, 8, 8, 8, 8, 0));
+  EXPECT_FALSE(has_features(folder, sample_of(data, 10)));
+  EXPECT_TRUE(has_features(folder, sample_of(data, 11)));
+}
+
 TEST(LearnStore, TurnsOfAChatStandOnOneSide) {
   const Scratch scratch;
   LearnStore store = learned_store(scratch.path("learn"));

@@ -175,8 +175,7 @@ Status Eagle3Head::write(const std::string& folder, const std::string& algorithm
            {"verifier_accept_k", 1},
            {"accept_tolerance", 0.0}}}},
         {"verifier",
-         {{"name_or_path", config.name.empty() ? target_->path() : config.name},
-          {"architectures", {"LlamaForCausalLM"}}}}}},
+         {{"name_or_path", target_->path()}, {"architectures", {"LlamaForCausalLM"}}}}}},
       {"transformer_layer_config", layer},
   };
   if (options_.mask) out["mask_token_id"] = options_.mask_token;
