@@ -82,8 +82,6 @@ LearnStore::LearnStore(LearnStore&& other) noexcept
       entry_bytes_(other.entry_bytes_),
       written_(other.written_),
       known_(std::move(other.known_)),
-      waiting_(std::move(other.waiting_)),
-      waiting_bytes_(other.waiting_bytes_),
       counts_(other.counts_),
       next_prompt_(other.next_prompt_),
       prompts_(std::move(other.prompts_)),
@@ -232,22 +230,22 @@ std::vector<uint16_t> LearnStore::first_taps(std::span<const int32_t> tokens) co
   return {entry->taps.begin(), entry->taps.begin() + values};
 }
 
-// Puts together what it read itself and what it took from the prefix cache, if that is known.
-bool LearnStore::complete(Waiting& one) const {
-  const std::vector<int32_t>& tokens = one.entry.sample.tokens;
-  const auto reused = static_cast<size_t>(one.first_row);
+// What it read itself behind what it took from the prefix cache.
+std::vector<uint16_t> LearnStore::all_taps(const LearnedReply& reply) const {
+  const auto width = static_cast<size_t>(feature_width(kind_));
+  const size_t tokens = reply.tokens.size(), reused = static_cast<size_t>(reply.first_row);
+  const size_t rows = reply.taps.size() / width;
+  if (rows == 0 || reused >= tokens || reused + rows + 1 < tokens) return {};
   std::vector<uint16_t> taps;
   if (reused > 0) {
-    taps = first_taps(std::span(tokens).first(reused));
-    if (taps.empty()) return false;
+    taps = first_taps(std::span(reply.tokens).first(reused));
+    if (taps.empty()) return {};
   }
-  const auto width = static_cast<size_t>(feature_width(kind_));
-  const size_t own = std::min(one.taps.size(), (tokens.size() - reused) * width);
-  taps.reserve(tokens.size() * width);
-  taps.insert(taps.end(), one.taps.begin(), one.taps.begin() + static_cast<ptrdiff_t>(own));
-  taps.resize(tokens.size() * width, 0);
-  one.entry.taps = std::move(taps);
-  return true;
+  const size_t own = std::min(rows, tokens - reused) * width;
+  taps.reserve(tokens * width);
+  taps.insert(taps.end(), reply.taps.begin(), reply.taps.begin() + static_cast<ptrdiff_t>(own));
+  taps.resize(tokens * width, 0);
+  return taps;
 }
 
 Status LearnStore::add(LearnedReply reply) {
@@ -255,9 +253,9 @@ Status LearnStore::add(LearnedReply reply) {
   if (reply.tokens.size() > most) reply.tokens.resize(most);
   const auto prompt = static_cast<size_t>(reply.prompt_length);
   if (prompt < 1 || reply.tokens.size() <= prompt) return {};
-  Waiting one;
+  Entry entry;
   const Place place = place_of(reply);
-  Sample& sample = one.entry.sample;
+  Sample& sample = entry.sample;
   sample.prompt = place.number;
   sample.index = place.index;
   sample.id = sample_id(place.number, place.index);
@@ -267,39 +265,9 @@ Status LearnStore::add(LearnedReply reply) {
   sample.finish = reply.finish == FinishReason::kStop ? FinishReason::kStop : FinishReason::kLength;
   sample.mask.assign(prompt, 0);
   sample.mask.resize(reply.tokens.size(), 1);
+  entry.taps = all_taps(reply);
   sample.tokens = std::move(reply.tokens);
-  const auto width = static_cast<size_t>(feature_width(kind_)),
-             first = static_cast<size_t>(reply.first_row);
-  const size_t rows = reply.taps.size() / width, tokens = sample.tokens.size();
-  // Of one with a gap nothing can be made.
-  if (rows == 0 || first >= tokens || first + rows + 1 < tokens) return add(std::move(one.entry));
-  one.first_row = reply.first_row;
-  one.taps = std::move(reply.taps);
-  return add(std::move(one));
-}
-
-Status LearnStore::add(Waiting one) {
-  if (!complete(one)) {
-    const size_t bytes = one.taps.size() * sizeof(uint16_t);
-    if (waiting_bytes_ + bytes > static_cast<size_t>(kShardBytes)) return add(std::move(one.entry));
-    waiting_bytes_ += bytes;
-    waiting_.push_back(std::move(one));
-    return {};
-  }
-  Status status = add(std::move(one.entry));
-  // Each that is found may be what others wait for.
-  for (size_t i = 0; i < waiting_.size();) {
-    if (!complete(waiting_[i])) {
-      ++i;
-      continue;
-    }
-    Entry entry = std::move(waiting_[i].entry);
-    waiting_bytes_ -= waiting_[i].taps.size() * sizeof(uint16_t);
-    waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
-    if (Status next = add(std::move(entry)); !next.ok()) status = std::move(next);
-    i = 0;
-  }
-  return status;
+  return add(std::move(entry));
 }
 
 Status LearnStore::add(Entry entry) {
@@ -310,7 +278,7 @@ Status LearnStore::add(Entry entry) {
   const int64_t bytes = static_cast<int64_t>(entry.sample.tokens.size() * 7 + 200) + taps();
   Status status;
   if (entry_bytes_ > 0 && entry_bytes_ + bytes > std::min(kShardBytes, share)) {
-    status = write_entries();
+    status = flush();
     begin_shard();
   }
   if (!entry.taps.empty()) known_.add(entry.sample.tokens, {number_, entry.sample.id});
@@ -371,23 +339,13 @@ Status LearnStore::write_shard() {
   return write_file(answers_path(number_), lines, kOwnerAlone);
 }
 
-Status LearnStore::write_entries() {
+Status LearnStore::flush() {
   if (written_ == entries_.size()) return {};
   AERIE_RETURN_IF_ERROR(make_room(entry_bytes_));
   AERIE_RETURN_IF_ERROR(write_shard());
   counts_.kept += static_cast<int64_t>(entries_.size() - written_);
   written_ = entries_.size();
   return {};
-}
-
-Status LearnStore::flush() {
-  Status status;
-  waiting_bytes_ = 0;
-  for (Waiting& one : std::exchange(waiting_, {})) {
-    if (Status added = add(std::move(one.entry)); !added.ok()) status = std::move(added);
-  }
-  Status written = write_entries();
-  return written.ok() ? status : written;
 }
 
 }  // namespace aerie

@@ -37,8 +37,8 @@ struct LearnedReply {
 // A reply to the same prompt as an earlier one, or to one that goes on from an earlier prompt and
 // its reply, as the turns of a chat do, has that one's number: both are held out, or neither.
 //
-// What a reply took from the prefix cache is that of a reply here that begins with the same tokens.
-// Where that one has not ended yet it is waited for until the next flush().
+// What a reply took from the prefix cache is that of an earlier one that begins with the same
+// tokens, if its shard has not gone.
 //
 // For one thread; one process at a time writes to a folder.
 class LearnStore {
@@ -87,11 +87,6 @@ class LearnStore {
     Sample sample;
     std::vector<uint16_t> taps;  // of all tokens; empty: not known
   };
-  struct Waiting {
-    Entry entry;  // without its taps
-    int first_row = 0;
-    std::vector<uint16_t> taps;  // from there on
-  };
   // Of a prompt and what goes on from it.
   struct Place {
     int number = 0;
@@ -107,12 +102,10 @@ class LearnStore {
   Status read_numbers();
   Place place_of(const LearnedReply& reply);
   std::vector<uint16_t> first_taps(std::span<const int32_t> tokens) const;
-  bool complete(Waiting& one) const;
-  Status add(Waiting one);
+  std::vector<uint16_t> all_taps(const LearnedReply& reply) const;
   Status add(Entry entry);
   Status make_room(int64_t bytes);
   Status write_shard();
-  Status write_entries();
   void begin_shard();
 
   std::string path_;
@@ -126,8 +119,6 @@ class LearnStore {
   int64_t entry_bytes_ = 0;
   size_t written_ = 0;  // so many of the entries are in the files
   KnownTexts known_;    // of all shards since begin()
-  std::vector<Waiting> waiting_;
-  size_t waiting_bytes_ = 0;
   Counts counts_;
   int next_prompt_ = 0;
   std::unordered_map<uint64_t, int> prompts_;  // [hash of a prompt] its number

@@ -40,8 +40,10 @@ Status TapKeeper::refresh() {
 
 Status TapKeeper::open(const DraftSequence& sequence) {
   AERIE_RETURN_IF_ERROR(inner_.open(sequence));
-  // One that goes on after a suspension has taps already.
-  if (sequence.learn) kept_.try_emplace(sequence.id);
+  if (!sequence.learn) return {};
+  // One that goes on after a suspension is there already.
+  const auto [at, is_new] = kept_.try_emplace(sequence.id);
+  if (is_new) at->second.tokens.assign(sequence.tokens.begin(), sequence.tokens.end());
   return {};
 }
 
@@ -49,6 +51,29 @@ void TapKeeper::lose(Kept& kept) {
   bytes_ -= kept.taps.values.size() * sizeof(uint16_t);
   kept.taps.values = std::vector<uint16_t>();  // its memory, too
   kept.lost = true;
+}
+
+// What comes before its own rows, of another that begins with the same tokens: whoever computed
+// them got the bits that all get.
+void TapKeeper::borrow(Kept& kept, size_t width) const {
+  const auto end = static_cast<size_t>(kept.taps.first_row);
+  if (end > kept.tokens.size()) return;
+  const auto begin_of = [](const Kept& one) { return static_cast<size_t>(one.taps.first_row); };
+  const Kept* from = &kept;
+  for (const auto& [id, other] : kept_) {
+    if (begin_of(other) < begin_of(*from) &&
+        begin_of(other) + other.taps.values.size() / width >= end && other.tokens.size() >= end &&
+        std::equal(kept.tokens.begin(), kept.tokens.begin() + static_cast<ptrdiff_t>(end),
+                   other.tokens.begin())) {
+      from = &other;
+    }
+  }
+  const size_t values = (end - begin_of(*from)) * width;
+  // Own rows come first: what is left out here may be found when the sequence has ended.
+  if (bytes_ + values * sizeof(uint16_t) > most_bytes_ / 2) return;
+  kept.taps.values.assign(from->taps.values.begin(),
+                          from->taps.values.begin() + static_cast<ptrdiff_t>(values));
+  kept.taps.first_row = from->taps.first_row;
 }
 
 // Rows may come again after a suspension, and it may have taken others from the prefix cache.
@@ -62,6 +87,8 @@ void TapKeeper::keep_rows(const DraftCommit& commit, Kept& kept) {
     bytes_ -= values.size() * sizeof(uint16_t);
     values.clear();
     kept.taps.first_row = commit.first;
+    borrow(kept, width);
+    bytes_ += values.size() * sizeof(uint16_t);
   }
   const auto begin = static_cast<size_t>(commit.first - kept.taps.first_row);
   if (begin * width > values.size()) return lose(kept);

@@ -16,7 +16,8 @@
 namespace aerie {
 
 // Drafts as `inner` does, which must outlive it. Of sequences with DraftSequence::learn it keeps
-// the taps of some layers until take() has them, through suspensions too.
+// the taps of some layers until take() has them, through suspensions too. Of positions that a
+// sequence took from the prefix cache it has those that another one holds, too.
 class TapKeeper final : public Drafter {
  public:
   // In flight, of all sequences; what would go beyond loses its taps.
@@ -56,6 +57,7 @@ class TapKeeper final : public Drafter {
 
  private:
   struct Kept {
+    std::vector<int32_t> tokens;  // that were known when it was opened
     Taps taps;
     bool lost = false;
   };
@@ -66,6 +68,7 @@ class TapKeeper final : public Drafter {
         most_tokens_(most_tokens),
         most_bytes_(most_bytes) {}
   void keep_rows(const DraftCommit& commit, Kept& kept);
+  void borrow(Kept& kept, size_t width) const;
   void lose(Kept& kept);
 
   Drafter& inner_;

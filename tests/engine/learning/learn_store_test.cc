@@ -225,28 +225,6 @@ TEST(LearnStore, WhatWasReusedMayLieInAnyShard) {
   EXPECT_FALSE(has_features(folder, sample_of(data, 12)));
 }
 
-TEST(LearnStore, WhatEndsLaterIsWaitedForUntilAFlush) {
-  const Scratch scratch;
-  const std::string folder = scratch.path("learn");
-  LearnStore store = learned_store(folder);
-  // The second goes on from the third, and the first from the second.
-  ASSERT_TRUE(store.add(reply_of(1, 12, 8, 7)).ok());
-  ASSERT_TRUE(store.add(reply_of(1, 10, 5, 8)).ok());
-  ASSERT_TRUE(store.add(reply_of(1, 7, 0, 9)).ok());
-  ASSERT_TRUE(store.add(reply_of(2, 10, 5, 10)).ok());
-  ASSERT_TRUE(store.flush().ok());
-  EXPECT_EQ(store.counts().kept, 4);
-  ASSERT_TRUE(store.add(reply_of(2, 7, 0, 11)).ok());
-  ASSERT_TRUE(store.flush().ok());
-  const Dataset data = learned_data(folder);
-  ASSERT_EQ(data.samples.size(), 5U);
-  EXPECT_THAT(first_of_rows(folder, sample_of(data, 7)),
-              ElementsAre(9, 9, 9, 9, 9, 8, 8, 8, 7, 7, 7, 0));
-  EXPECT_THAT(first_of_rows(folder, sample_of(data, 8)), ElementsAre(9, 9, 9, 9, 9, 8, 8, 8, 8, 0));
-  EXPECT_FALSE(has_features(folder, sample_of(data, 10)));
-  EXPECT_TRUE(has_features(folder, sample_of(data, 11)));
-}
-
 TEST(LearnStore, TurnsOfAChatStandOnOneSide) {
   const Scratch scratch;
   LearnStore store = learned_store(scratch.path("learn"));

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "engine/learning/tap_keeper.h"
@@ -39,10 +40,11 @@ class TapKeeperTest : public testing::Test {
     const DraftCommit commits[] = {commit(id, first, rows)};
     ASSERT_TRUE(keeper_->observe(commits).ok());
   }
-  void open(SequenceId id, bool learn = true) {
+  void open(SequenceId id, bool learn = true, std::span<const int32_t> tokens = {}) {
     DraftSequence sequence;
     sequence.id = id;
     sequence.learn = learn;
+    sequence.tokens = tokens;
     ASSERT_TRUE(keeper_->open(sequence).ok());
   }
   // Of the first layer that is kept, by row.
@@ -90,6 +92,46 @@ TEST_F(TapKeeperTest, BeginsAnewWhereAllIsReadAgainAndLosesWhatHasAGap) {
   read(1, 4, 1);
   read(1, 5, 1);
   EXPECT_THAT(rows(*keeper_->take(1)), IsEmpty());
+}
+
+TEST_F(TapKeeperTest, WhatWasReusedIsThatOfOneThatIsOpen) {
+  const std::vector<int32_t> tokens = {1, 2, 3, 4, 5, 6}, others = {1, 2, 3, 9, 9, 9};
+  open(1, true, tokens);
+  read(1, 2, 2);  // two were in the cache, of one that has ended
+  open(2, true, tokens);
+  read(2, 4, 2);
+  open(3, true, others);
+  read(3, 4, 1);
+  open(4, true, others);
+  read(4, 3, 1);
+  open(5, true, tokens);
+  read(5, 5, 1);  // the second one has it, and not the first
+  const auto second = keeper_->take(2), third = keeper_->take(3), fourth = keeper_->take(4),
+             fifth = keeper_->take(5);
+  EXPECT_EQ(second->first_row, 2);
+  EXPECT_THAT(rows(*second), ElementsAre(21, 31, 41, 51));
+  EXPECT_EQ(third->first_row, 4);
+  EXPECT_THAT(rows(*third), ElementsAre(41));
+  EXPECT_EQ(fourth->first_row, 2);
+  EXPECT_THAT(rows(*fourth), ElementsAre(21, 31));
+  EXPECT_EQ(fifth->first_row, 2);
+  EXPECT_THAT(rows(*fifth), ElementsAre(21, 31, 41, 51));
+  EXPECT_EQ(rows(*keeper_->take(1)).size(), 2U);
+}
+
+TEST_F(TapKeeperTest, OwnRowsGoBeforeThoseOfOthers) {
+  const std::vector<int32_t> tokens(8, 1);
+  // 1000 bytes are 31 rows, of which others' take half at most.
+  for (SequenceId id = 1; id <= 4; ++id) {
+    open(id, true, tokens);
+    read(id, id == 1 ? 0 : 6, id == 1 ? 7 : 1);
+  }
+  EXPECT_EQ(keeper_->take(2)->first_row, 0);
+  EXPECT_EQ(keeper_->take(3)->first_row, 6);
+  EXPECT_EQ(keeper_->take(4)->first_row, 6);
+  open(5, true, tokens);
+  read(5, 6, 1);
+  EXPECT_EQ(keeper_->take(5)->first_row, 0);  // what was borrowed is free again
 }
 
 TEST_F(TapKeeperTest, IsBounded) {
