@@ -168,6 +168,25 @@ TEST_F(LearnServiceTest, RepliesAreTheSameAndTheirLayersAreKept) {
   EXPECT_EQ(dataset->samples.back().prompt, static_cast<int>(plain.size()) - 1);
 }
 
+TEST_F(LearnServiceTest, WhoeverBeginsLikeOneThatIsUnderWayHasItsLayers) {
+  std::vector<Request> all = requests();
+  {
+    const auto service = open(true);
+    std::vector<std::shared_ptr<Listener>> listeners;
+    for (size_t i = 0; i < 8; i += 2) {
+      all[i].max_tokens = i == 0 ? 300 : 8;
+      listeners.push_back(submit(*service, all[i]));
+    }
+    for (const auto& listener : listeners) listener->wait();
+    EXPECT_GT(service->stats().prefix_hits, 0);
+  }
+  const auto dataset = read_dataset(folder_);
+  ASSERT_TRUE(dataset.ok()) << dataset.status().message();
+  ASSERT_EQ(dataset->samples.size(), 4U);
+  EXPECT_GT(dataset->samples.back().tokens.size(), 300U);  // what the others begin like ended last
+  EXPECT_EQ(check_features(*dataset), 4U);
+}
+
 TEST_F(LearnServiceTest, PreemptionsChangeNothing) {
   constexpr int kMore = 300;
   const auto plain = answer(*open(false), kMore);
