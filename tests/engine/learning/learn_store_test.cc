@@ -175,10 +175,10 @@ LearnedReply reply_of(int seed, int tokens, int reused, uint16_t value) {
   return out;
 }
 
-const Sample& sample_of(const Dataset& data, uint64_t seed) {
+Sample sample_of(const Dataset& data, uint64_t seed) {
   const auto found = std::ranges::find(data.samples, seed, &Sample::seed);
   EXPECT_NE(found, data.samples.end()) << seed;
-  return *found;
+  return found == data.samples.end() ? Sample() : *found;
 }
 
 bool has_features(const std::string& folder, const Sample& sample) {
