@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <string_view>
 #include <utility>
 
 #include "model/registry.h"
@@ -29,11 +30,46 @@ at::Tensor neighbours_from_halves(const at::Tensor& rows, int64_t head_dim) {
       .reshape({heads * head_dim, width});
 }
 
+// Not here: deepseek2, which is DeepSeek-V2, V3 and GLM-4.7-Flash.
+constexpr std::pair<std::string_view, std::string_view> kTransformersClasses[] = {
+    {"gemma", "GemmaForCausalLM"},
+    {"gemma2", "Gemma2ForCausalLM"},
+    {"gemma3", "Gemma3ForCausalLM"},
+    {"gemma4", "Gemma4ForCausalLM"},
+    {"gpt-oss", "GptOssForCausalLM"},
+    {"granite", "GraniteForCausalLM"},
+    {"granitemoe", "GraniteMoeForCausalLM"},
+    {"granitehybrid", "GraniteMoeHybridForCausalLM"},
+    {"lfm2", "Lfm2ForCausalLM"},
+    {"lfm2moe", "Lfm2MoeForCausalLM"},
+    {"llama", "LlamaForCausalLM"},
+    {"olmoe", "OlmoeForCausalLM"},
+    {"phi3", "Phi3ForCausalLM"},
+    {"qwen2", "Qwen2ForCausalLM"},
+    {"qwen2moe", "Qwen2MoeForCausalLM"},
+    {"qwen3", "Qwen3ForCausalLM"},
+    {"qwen3moe", "Qwen3MoeForCausalLM"},
+    {"qwen3next", "Qwen3NextForCausalLM"},
+    {"qwen35", "Qwen3_5ForCausalLM"},
+    {"qwen35moe", "Qwen3_5MoeForCausalLM"},
+    {"smollm3", "SmolLM3ForCausalLM"},
+};
+
 bool is_query_or_key(const std::string& name) {
   return name.ends_with(".attn_q.weight") || name.ends_with(".attn_k.weight");
 }
 
 }  // namespace
+
+std::string_view transformers_class(const ModelFile& file, const ModelConfig& config) {
+  const auto architecture = file.string("general.architecture");
+  if (!architecture.ok()) return {};
+  if (*architecture == "llama" && config.experts > 0) return "MixtralForCausalLM";
+  for (const auto& [name, class_name] : kTransformersClasses) {
+    if (name == *architecture) return class_name;
+  }
+  return {};
+}
 
 Expected<std::unique_ptr<Target>> Target::open(const std::string& path, ThreadPool& pool) {
   std::unique_ptr<Target> target(new Target());

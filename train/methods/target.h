@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -16,6 +17,11 @@
 #include "model/blueprint.h"
 
 namespace aerie::train {
+
+// The name of a model's class in Hugging Face's transformers ("Qwen2ForCausalLM"), as a config.json
+// has it under `architectures`, by the architecture that a GGUF file names; empty where that stands
+// for several.
+std::string_view transformers_class(const ModelFile& file, const ModelConfig& config);
 
 class Target {
  public:

@@ -134,7 +134,7 @@ class CpuBackend final : public Backend {
       : isa_(isa),
         ops_(ops),
         measures_(!order.has_value()),
-        orders_(order ? PanelOrders{*order, *order} : PanelOrders()) {}
+        orders_(order ? PanelOrders(*order) : PanelOrders()) {}
 
   Isa isa() const override { return isa_; }
 
@@ -323,7 +323,7 @@ class CpuBackend final : public Backend {
       const ThreadPool::Round round(pool);
       orders_ = faster_orders(ops_->most_tile_rows, [&](PanelOrder order, const Activations& x,
                                                         const MatmulTarget& target) {
-        orders_ = PanelOrders{order, order};
+        orders_ = PanelOrders(order);
         matmul(pool, x, {&target, 1});
       });
     });

@@ -19,7 +19,7 @@ PanelOrders faster_orders(int64_t most_tile_rows, const OrderedProduct& product)
   weights.n = kBytes / panel_bytes(weights.dtype, weights.k) * kPanelRows;
   auto data = Buffer::allocate(kBytes);
   auto x = Activations::allocate(kMaxTile, weights.k);
-  if (!data.ok() || !x.ok()) return {};
+  if (!data.ok() || !x.ok()) return PanelOrders();
   // Pages that nobody has written to are all the same one.
   std::memset(data->data(), 0, data->size());
   weights.data = *std::move(data);
@@ -43,7 +43,11 @@ PanelOrders faster_orders(int64_t most_tile_rows, const OrderedProduct& product)
     }
     return turns < one_by_one ? PanelOrder::kTurns : PanelOrder::kOneByOne;
   };
-  return {faster(1), faster(kMaxTile)};
+  PanelOrders orders;
+  for (size_t i = 0; i < std::size(PanelOrders::kMeasured); ++i) {
+    orders.set(i, faster(PanelOrders::kMeasured[i]));
+  }
+  return orders;
 }
 
 }  // namespace aerie::kernels

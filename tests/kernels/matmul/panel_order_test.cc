@@ -1,4 +1,5 @@
 // Whichever order a tile goes through panels in, and whoever chose it, the bits are the same.
+#include "kernels/cpu/panel_order.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/isas.h"
 #include "tests/kernels/matmul/matmul_testing.h"
@@ -39,13 +40,24 @@ TEST_P(MeasuredOrderTest, IsOneOfThem) {
   const auto measures = make_cpu_backend(isa(), cpu_ops(isa()));
   Random random(13);
   const Weights w = random_weights(DType::kQ4_0, kN, kK, random);
-  const Activations x =
-      activations_of(backend(), uniform_floats(random, 8 * kK, -2.0f, 2.0f), kK, true);
-  const PackedMatrix packed = pack(*measures, w);
-  EXPECT_TRUE(
-      same_bits(product(*measures, 2, packed, x), product(backend(), 2, pack(backend(), w), x)));
+  const PackedMatrix packed = pack(*measures, w), plain = pack(backend(), w);
+  for (const int64_t rows : PanelOrders::kMeasured) {
+    const Activations x =
+        activations_of(backend(), uniform_floats(random, rows * kK, -2.0f, 2.0f), kK, true);
+    EXPECT_TRUE(same_bits(product(*measures, 2, packed, x), product(backend(), 2, plain, x)))
+        << rows << " rows";
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Vector, MeasuredOrderTest, testing::ValuesIn(kVectorIsas), isa_test_name);
+
+TEST(PanelOrders, AreThoseOfTheNextNumberOfRowsThatWasMeasured) {
+  static_assert(PanelOrders::kMeasured[1] == 2 && PanelOrders::kMeasured[2] == 4);
+  PanelOrders orders(PanelOrder::kTurns);
+  orders.set(2, PanelOrder::kOneByOne);
+  const std::vector<int64_t> others = {1, 2, 5, kMaxTile, kMaxTile + 1};
+  for (const int64_t rows : others) EXPECT_EQ(orders.of(rows), PanelOrder::kTurns) << rows;
+  for (const int64_t rows : {3, 4}) EXPECT_EQ(orders.of(rows), PanelOrder::kOneByOne) << rows;
+}
 
 }  // namespace aerie::kernels::panel_order_test

@@ -153,6 +153,9 @@ Status Eagle3Head::write(const std::string& folder, const std::string& algorithm
       {"tie_word_embeddings", false},
       {"vocab_size", config.vocab},
   };
+  Json verifier = {{"name_or_path", target_->path()}, {"architectures", Json::array()}};
+  const std::string_view class_name = transformers_class(*target_->source().file, config);
+  if (!class_name.empty()) verifier["architectures"].push_back(class_name);
   Json out = {
       {"architectures", {options_.mask ? "PEagleDraftModel" : "Eagle3DraftModel"}},
       {"speculators_model_type", algorithm},
@@ -174,8 +177,7 @@ Status Eagle3Head::write(const std::string& folder, const std::string& algorithm
            {"speculative_tokens", depth},
            {"verifier_accept_k", 1},
            {"accept_tolerance", 0.0}}}},
-        {"verifier",
-         {{"name_or_path", target_->path()}, {"architectures", {"LlamaForCausalLM"}}}}}},
+        {"verifier", verifier}}},
       {"transformer_layer_config", layer},
   };
   if (options_.mask) out["mask_token_id"] = options_.mask_token;
