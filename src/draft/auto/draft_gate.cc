@@ -28,8 +28,8 @@ constexpr double kDoubt = 0.1;
 // Rounds that a drafter is tried for, of each tenant; more for one whose rows pay later.
 constexpr int kTrialRounds = 4;
 constexpr int kWindowTrialRounds = 24;
-// What a trial may lose, in plain rounds, before it ends.
-constexpr double kTrialLoss = 6.0;
+// What a trial may lose, in plain rounds: of a reply of 128 tokens 3 %.
+constexpr double kTrialLoss = 4.0;
 // Of a look at a drafter that does not pay, and the least rounds between two of them.
 constexpr int kLookRounds = 2;
 constexpr double kLeastPatience = 32.0;
@@ -144,6 +144,7 @@ class Gate final : public Drafter {
   double look_seconds(State& at, double arrears) const;
   void find_asked(std::span<const DraftRequest> requests);
   Status ask(std::span<const DraftRequest> requests);
+  bool loses_too_much(const State& at) const;
   void find_taken(std::span<const DraftRequest> requests);
   size_t worthwhile(bool drafts);
   void settle(State& at, int stood);
@@ -417,6 +418,18 @@ Status Gate::ask(std::span<const DraftRequest> requests) {
   return {};
 }
 
+// Whether verifying what it drafted would take more than its trial may lose. What a first draft
+// takes is seen in any case.
+bool Gate::loses_too_much(const State& at) const {
+  const Tenant& tenant = at.entry->value;
+  if (tenant.trial == 0 || tenant.yield.rounds() == 0) return false;
+  const int roots = cost_.roots();
+  const double plain = cost_.plain(roots);
+  const double more = draft_seconds_ / std::max(1, asked_count_) +
+                      cost_.seconds(roots + at.record.tree.size(), roots) - plain;
+  return tenant.credit - more < -kTrialLoss * plain;
+}
+
 // Of the trees that were made, those that are worth their rows.
 void Gate::find_taken(std::span<const DraftRequest> requests) {
   std::erase_if(offers_, [&](Offer& offer) {
@@ -424,6 +437,10 @@ void Gate::find_taken(std::span<const DraftRequest> requests) {
     const TokenTree& tree = at.record.tree;
     offer.rows = tree.size();
     offer.seconds = 0.0;
+    if (at.forced && loses_too_much(at)) {
+      at.forced = false;
+      at.tenant().trial = 0;
+    }
     offer.forced = at.forced;
     // What cannot be cut is not judged by its nodes either.
     offer.tokens = may_be_cut(tree) ? (1.0 - kDoubt) * promised(tree)

@@ -269,6 +269,22 @@ TEST_F(GateTest, PoorDraftsCostNextToNothing) {
   }
 }
 
+// A short reply, to a drafter that knows nothing: passes of many rows, of which few fit into what a
+// trial may lose, and calls that take long.
+TEST_F(GateTest, ATrialLosesLittleOfAShortReply) {
+  for (const int window : {1, 4, 8, 13}) {
+    SCOPED_TRACE(window);
+    Speaker& speaker = start({}, 0.9f, 0.3, 1e-4);
+    speaker.window = window;
+    EXPECT_GT(speedup(128, {9}), 0.96);
+  }
+  for (const double seconds : {0.25, 0.5, 1.0}) {
+    SCOPED_TRACE(seconds);
+    start({10, 11, 12, 13, 14}, 0.3f, 0.3, seconds);
+    EXPECT_GT(speedup(128, {9}), 0.96);
+  }
+}
+
 TEST_F(GateTest, GoodDraftsAreMadeInNearlyEveryRound) {
   for (const double seconds : {1e-4, 0.2, 1.0}) {
     start({10, 11, 12, 13, 14}, 0.9f, 0.05, seconds);
@@ -280,7 +296,7 @@ TEST_F(GateTest, GoodDraftsAreMadeInNearlyEveryRound) {
 // As the engine has it for a drafter that always drafts as much as it may.
 TEST_F(GateTest, DraftsThatJustFitIntoAPassAreTaken) {
   max_rows_ = 6;
-  Speaker& speaker = start({10, 11, 12, 13, 14}, 0.9f, 0.3, 0.3);
+  Speaker& speaker = start({10, 11, 12, 13, 14}, 0.9f, 0.1, 0.3);
   run(4, {9});
   EXPECT_EQ(speaker.calls, 4);
   start({10, 11, 12, 13, 14}, 0.9f, 0.05, 0.2);
